@@ -269,7 +269,8 @@ if sys.argv[2:]:
 first = model.fit(x, y, epochs=4, batch_size=32, validation_split=0.2, verbose=0, callbacks=callbacks)
 test = model.evaluate(x, y, verbose=0)
 # Without other callbacks Keras calls ours in threads.
-later = model.fit(x, y, epochs=3, initial_epoch=2, batch_size=50, verbose=0, callbacks=callbacks[2:])
+later = model.fit(x, y, epochs=3, initial_epoch=2, batch_size=50, validation_data=(x, y), verbose=0,
+                  callbacks=callbacks[2:])
 json.dump([first.history, later.history, Means.losses, test], open("truth.json", "w"))
 """
 
@@ -288,7 +289,9 @@ def test_fit_of_keras_is_reported(launch: Launch, tmp_path: Path, backend: str, 
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 7), (2, 14), (3, 19)]
     assert [epoch.train["loss"].avg for epoch in epochs] == pytest.approx(first["loss"] + later["loss"])
     assert [epoch.train["mae"].avg for epoch in epochs] == pytest.approx(first["mae"] + later["mae"])
-    assert [epoch.valid["loss"].avg for epoch in epochs[:2]] == pytest.approx(first["val_loss"])
+    assert [epoch.valid["loss"].avg for epoch in epochs] == pytest.approx(first["val_loss"] + later["val_loss"])
+    evaluated = [event.step for event in of_type(reported.events, ev.EvaluationStarted)]
+    assert evaluated == [7, 14, *[14] * (not own), 19], "after all steps of the epoch have ended"
     planned = [(plan.num_epochs, plan.steps_per_epoch, plan.train_examples) for plan in plans(reported)]
     assert planned == [(4, 7, 200), (3, 5, 250)]
     assert [plan.lr for plan in plans(reported)] == pytest.approx([0.01, 0.01 * 0.9**14])
