@@ -222,6 +222,17 @@ if sys.argv[1:]:
 trainer = train(2, callbacks)
 trainer.evaluate()
 json.dump(trainer.state.log_history, open("history.json", "w"))
+
+from transformers.trainer_callback import CallbackHandler
+call = CallbackHandler.call_event
+def call_of_4_49(self, event, args, state, control, **given):
+    state.optimizer, state.train_dataloader = kept = self.optimizer, self.train_dataloader
+    self.optimizer = self.train_dataloader = None
+    control = call(self, event, args, state, control, **given)
+    self.optimizer, self.train_dataloader = kept
+    return control
+CallbackHandler.call_event = call_of_4_49
+
 later = train(1, callbacks)
 json.dump([trainer.state.log_history, later.state.log_history], open("truth.json", "w"))
 """
@@ -240,6 +251,7 @@ def test_the_trainer_of_transformers_is_reported_once(launch: Launch, tmp_path: 
     epochs = of_type(reported.events, ev.EpochEnded)
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 8), (2, 16), (3, 24)]
     assert [(plan.num_epochs, plan.steps_per_epoch) for plan in plans(reported)] == [(2, 8), (3, 8)]
+    assert shown["lr"] == pytest.approx(0.1 / 8), "of the last step"
     history, logged = logged_by_trainer(tmp_path / "history.json"), logged_in(reported.events)
     # The evaluation after the training is there too.
     assert [value for _, value, _ in logged["eval_loss"]][:3] == [value for _, value, _ in history["eval_loss"]]
