@@ -183,7 +183,8 @@ def epochs() -> None:
             tell(loss.item())
         schedule.step()
         network.eval()
-        with torch.no_grad():
+        # In the second epoch with gradients, as some scripts for TPUs do.
+        with torch.set_grad_enabled(epoch == 1):
             losses = [(network(batch) - 1).square().mean().item() for (batch,) in test]
         network.train()
         sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")

@@ -222,6 +222,17 @@ if sys.argv[1:]:
 trainer = train(2, callbacks)
 trainer.evaluate()
 json.dump(trainer.state.log_history, open("history.json", "w"))
+
+from transformers.trainer_callback import CallbackHandler
+call = CallbackHandler.call_event
+def call_of_4_49(self, event, args, state, control, **given):
+    state.optimizer, state.train_dataloader = kept = self.optimizer, self.train_dataloader
+    self.optimizer = self.train_dataloader = None
+    control = call(self, event, args, state, control, **given)
+    self.optimizer, self.train_dataloader = kept
+    return control
+CallbackHandler.call_event = call_of_4_49
+
 later = train(1, callbacks)
 json.dump([trainer.state.log_history, later.state.log_history], open("truth.json", "w"))
 """
@@ -240,6 +251,7 @@ def test_the_trainer_of_transformers_is_reported_once(launch: Launch, tmp_path: 
     epochs = of_type(reported.events, ev.EpochEnded)
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 8), (2, 16), (3, 24)]
     assert [(plan.num_epochs, plan.steps_per_epoch) for plan in plans(reported)] == [(2, 8), (3, 8)]
+    assert shown["lr"] == pytest.approx(0.1 / 8), "of the last step"
     history, logged = logged_by_trainer(tmp_path / "history.json"), logged_in(reported.events)
     # The evaluation after the training is there too.
     assert [value for _, value, _ in logged["eval_loss"]][:3] == [value for _, value, _ in history["eval_loss"]]
@@ -269,7 +281,8 @@ if sys.argv[2:]:
 first = model.fit(x, y, epochs=4, batch_size=32, validation_split=0.2, verbose=0, callbacks=callbacks)
 test = model.evaluate(x, y, verbose=0)
 # Without other callbacks Keras calls ours in threads.
-later = model.fit(x, y, epochs=3, initial_epoch=2, batch_size=50, verbose=0, callbacks=callbacks[2:])
+later = model.fit(x, y, epochs=3, initial_epoch=2, batch_size=50, validation_data=(x, y), verbose=0,
+                  callbacks=callbacks[2:])
 json.dump([first.history, later.history, Means.losses, test], open("truth.json", "w"))
 """
 
@@ -288,7 +301,9 @@ def test_fit_of_keras_is_reported(launch: Launch, tmp_path: Path, backend: str, 
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 7), (2, 14), (3, 19)]
     assert [epoch.train["loss"].avg for epoch in epochs] == pytest.approx(first["loss"] + later["loss"])
     assert [epoch.train["mae"].avg for epoch in epochs] == pytest.approx(first["mae"] + later["mae"])
-    assert [epoch.valid["loss"].avg for epoch in epochs[:2]] == pytest.approx(first["val_loss"])
+    assert [epoch.valid["loss"].avg for epoch in epochs] == pytest.approx(first["val_loss"] + later["val_loss"])
+    evaluated = [event.step for event in of_type(reported.events, ev.EvaluationStarted)]
+    assert evaluated == [7, 14, *[14] * (not own), 19], "after all steps of the epoch have ended"
     planned = [(plan.num_epochs, plan.steps_per_epoch, plan.train_examples) for plan in plans(reported)]
     assert planned == [(4, 7, 200), (3, 5, 250)]
     assert [plan.lr for plan in plans(reported)] == pytest.approx([0.01, 0.01 * 0.9**14])

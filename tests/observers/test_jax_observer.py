@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.observers import observed
+from tputui.session import session
 from tputui.telemetry import events as ev
 
 # Importing JAX would change the environment of every later test.
@@ -46,6 +47,9 @@ def test_a_late_compilation_is_found_at_its_line_with_the_input_that_changed(tmp
     file = JAX / "dtype_flip.py"
     events = observed.observe([file], tmp_path, **EIGHT)
     _assert_found([file], events)
+    topology = session.load(tmp_path / "run").topology
+    assert topology is not None
+    assert (topology.device, topology.num_cores) == ("CPU", 8)
     [late] = _compiles(events, file)
     assert late.changed_inputs == [
         ev.ChangedInput(name="rate", before="f32[]{weak_type=True}", now="f32[]{weak_type=False}")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests import recorded
 from tests.deadline import DEADLINE_S
@@ -31,6 +32,13 @@ def collected(
 ) -> list[ev.Event]:
     """What a collector reports of the logs in a folder and of output, of a command that has just ended."""
     run_dir = rundir.create(folder / "runs", recorded.manifest())
+    return collected_in(run_dir, folder, printed, is_stop_requested)
+
+
+def collected_in(
+    run_dir: Path, folder: Path, printed: Sequence[str] = (), is_stop_requested: Callable[[], bool] = lambda: False
+) -> list[ev.Event]:
+    """The same, in a run whose processes may have reported."""
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": ["*.csv"]})
     collector.take_console([Printed(line) for line in printed])
@@ -175,7 +183,9 @@ def test_results_belong_to_the_evaluation_during_which_they_were_printed_however
     ends = [len("\n".join(lines[:number])) for number in (1, 2, 3)]
     worker = Reporter(run_dir, "worker")
     for epoch, printed in ((1, 0), (2, ends[0] + 1), (3, ends[1] + 1)):
-        worker.emit(ev.EvaluationStarted(t=100.0 + epoch / 1e3, epoch=epoch, step=10 * epoch, printed_bytes=printed))
+        t = 100.0 + epoch / 1e3
+        worker.emit(ev.EpochStarted(t=t, epoch=epoch, first_step=10 * epoch - 9, printed_bytes=printed))
+        worker.emit(ev.EvaluationStarted(t=t, epoch=epoch, step=10 * epoch, printed_bytes=printed))
     worker.close()
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
@@ -185,6 +195,29 @@ def test_results_belong_to_the_evaluation_during_which_they_were_printed_however
     logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.split == "valid"]
     placed = [value for one in logged for value in zip(one.steps, one.epochs or (), one.values, strict=True)]
     assert placed == [(10, 1.0, 0.5), (20, 2.0, 0.25), (30, 3.0, 0.125)]
+
+
+def test_values_of_a_file_that_is_read_late_belong_to_their_own_epochs(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))
+    ended = next(event for event in recorded.worker_events() if isinstance(event, ev.EpochEnded))
+    trained = Reporter(run_dir, "worker")
+    for before in (0, 3):
+        # Two trainings of three epochs, each of two steps.
+        trained.emit(replace(plan, num_epochs=before + 3, steps_per_epoch=2, first_step=2 * before + 1))
+        for epoch in range(before + 1, before + 4):
+            trained.emit(ev.EpochStarted(t=1.0, epoch=epoch, first_step=2 * epoch - 1))
+            trained.emit(ev.EvaluationStarted(t=1.0, step=2 * epoch, epoch=epoch))
+            trained.emit(replace(ended, epoch=epoch, step=2 * epoch))
+    trained.close()
+    rows = "0,1,0.5,\n1,3,0.4,\n2,5,0.3,\n3,6,,0.9\n"
+    (tmp_path / "second.csv").write_text(f"epoch,step,val_loss,test_loss\n{rows}")
+
+    events = collected_in(run_dir, tmp_path)
+    epochs = [event for event in events if isinstance(event, ev.EpochEnded)]
+    assert [(event.epoch, event.valid["loss"].val) for event in epochs] == [(4, 0.5), (5, 0.4), (6, 0.3)]
+    # `Trainer.test` of Lightning logs the epoch after the last one.
+    assert [event.valid.keys() for event in epochs] == [{"loss"}, {"loss"}, {"loss", "test_loss"}]
 
 
 def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read(

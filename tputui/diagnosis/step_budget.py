@@ -84,7 +84,7 @@ def _is_one_process(snapshot: Snapshot) -> bool:
     topology = snapshot.topology
     if topology is None or topology.num_hosts != 1:
         return False
-    return topology.strategy == "spmd" or topology.num_cores == 1
+    return topology.strategy in ("spmd", "script") or topology.num_cores == 1
 
 
 def _duty_now(snapshot: Snapshot) -> float | None:

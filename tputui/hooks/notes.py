@@ -29,6 +29,8 @@ LOOPS_TIMES = 300
 """The next look is so many times as far away as one takes."""
 LOSSES_MAX = 4_096
 """Losses of a device that wait to be read."""
+HELD_MAX = 64
+"""Batches of an evaluation that are kept until it is known that they are no training."""
 RECORDS_MAX = 16_384
 """Most records that wait for a report, however fast the steps are."""
 
@@ -107,6 +109,8 @@ class ThreadNotes:
         self.is_evaluating = False
         self.loader: LoaderNotes | None = None
         """That of the newest batch that was fetched with gradients."""
+        self._held: list[BatchTaken] = []
+        """The newest batches of that loader, in an evaluation: of the training if a backward pass follows."""
         self.num_steps = 0
         """Steps of all optimizers."""
         self.site: CallSite = UNKNOWN
@@ -131,6 +135,8 @@ class ThreadNotes:
             self.training = _make_training(self)
         if self.is_evaluating:
             self.is_evaluating = False
+            self.records += self._held
+            self._held = []
             self.training.end_evaluation()
         if self.loader is not None:
             self.loader.trains = True
@@ -170,11 +176,16 @@ class ThreadNotes:
                 self.training.report()
 
     def took_batch(self, loader: LoaderNotes, num_examples: int, waited_s: float) -> None:
-        """Notes a batch that was fetched with gradients."""
+        """Notes a batch that was fetched with gradients; an evaluation may do so, too."""
+        if not self.is_evaluating:
+            self.records.append(BatchTaken(num_examples, waited_s))
+        else:
+            if loader is not self.loader or loader.num_batches == 1 or len(self._held) == HELD_MAX:
+                self._held = []
+            self._held.append(BatchTaken(num_examples, waited_s))
         self.loader = loader
         if not loader.trains:
             self.goes_on_at = 0.0
-        self.records.append(BatchTaken(num_examples, waited_s))
 
     def take(self, *, is_last: bool, waits: bool) -> list[Record]:
         """The notes whose losses are known, oldest first. `waits` for those that a device computes; with `is_last` all,

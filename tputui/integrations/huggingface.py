@@ -69,7 +69,7 @@ class _Hooks(Harmless):
             return
         self._count_from(self._run, int(state.global_step), math.floor(state.epoch or 0))
         self._logged = NamedMetrics(self._run, SOURCE) if state.is_world_process_zero else None
-        self._shape = _Shape.of(args, state, given.get("train_dataloader"))
+        self._shape = _Shape.of(args, state, _passed("train_dataloader", given, state))
         self._epoch_number, self._first_step = 0, int(state.global_step) + 1
         self._run.emit(self._plan(args, state, model, given))
 
@@ -117,9 +117,9 @@ class _Hooks(Harmless):
         self._leave_phase()
 
     @harmless
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **given: Any) -> None:
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Notes the learning rate before the scheduler changes it."""
-        if self._run is not None and optimizer is not None:
+        if self._run is not None and (optimizer := _passed("optimizer", given, state)) is not None:
             self._lr = optimizer.param_groups[0]["lr"]
 
     @harmless
@@ -275,6 +275,12 @@ class _Shape:
         if self.train_examples is None:
             return self.batch
         return min(self.batch, max(1, self.train_examples - step * self.batch))
+
+
+def _passed(name: str, given: Mapping[str, Any], state: Any) -> Any:
+    """What the Trainer passes to its callbacks by name. Version 4.49 leaves it in the state instead."""
+    passed = given.get(name)
+    return passed if passed is not None else getattr(state, name, None)
 
 
 def _changed(args: Any) -> dict[str, Any]:

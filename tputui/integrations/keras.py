@@ -27,6 +27,8 @@ from tputui.telemetry import events as ev
 SOURCE = "Model.fit"
 LR_INTERVAL_S = 1.0
 VALID = "val_"
+WAIT_S = 60.0
+"""Longest wait for the batches of an epoch to end, before its evaluation."""
 _LRS = ("lr", "learning_rate")
 """Values that callbacks of Keras add to the results of an epoch; they are no scores."""
 _CALLERS_MAX = 12
@@ -50,6 +52,12 @@ class _Hooks(Harmless):
         """The thread that trains."""
         self._batches: dict[int, Mapping[str, Any]] = {}
         """Running means of batches that are not reported yet, by their number in the epoch."""
+        self._ended = threading.Condition()
+        """Guards the next two, and is notified when a batch ends."""
+        self._num_open = 0
+        """Batches that have begun and not ended."""
+        self._is_async = False
+        """Whether the newest batch ended in another thread than the one that trains."""
         self._next_batch = 0
         """Number of the batch to be reported next; those that end in other threads come in any order."""
         self._stride = 1
@@ -104,7 +112,7 @@ class _Hooks(Harmless):
             self._step_before = run.last_step
         model: Any = self._model  # type: ignore[attr-defined]
         self._stride = max(1, int(getattr(model, "steps_per_execution", 1)))
-        self._batches, self._next_batch = {}, self._stride - 1
+        self._batches, self._next_batch, self._num_open = {}, self._stride - 1, 0
         self._epoch = run.epoch(epoch + 1 + self._epoch_shift)
         self._epoch.__enter__()
 
@@ -137,6 +145,8 @@ class _Hooks(Harmless):
         """Reports the batches that ended in other threads, and reads the learning rate."""
         if self._run is None:
             return
+        with self._ended:
+            self._num_open += 1
         self._report_batches()
         if not batch or time.monotonic() - self._lr_read_at >= LR_INTERVAL_S:
             self._lr_read_at = time.monotonic()
@@ -147,7 +157,11 @@ class _Hooks(Harmless):
         """Takes the running means; the thread that trains reports them."""
         if self._run is not None:
             self._batches[batch] = logs or {}
-            if threading.get_ident() == self._thread:
+            with self._ended:
+                self._num_open -= 1
+                self._is_async = threading.get_ident() != self._thread
+                self._ended.notify()
+            if not self._is_async:
                 self._report_batches()
 
     def _report_batches(self, *, all_batches: bool = False) -> None:
@@ -209,7 +223,11 @@ class _Hooks(Harmless):
         if self.is_attached and not self._is_begun:
             self._run = attached_run()
         if self._run is not None:
-            self._report_batches()
+            if self._epoch is not None and self._is_async:
+                # JAX computes behind the program, which would evaluate before the steps have ended.
+                with self._ended:
+                    self._ended.wait_for(lambda: self._num_open <= 0, WAIT_S)
+            self._report_batches(all_batches=self._is_async)
             self._evaluation = self._run.phase("evaluate")
             self._evaluation.__enter__()
 

@@ -239,8 +239,9 @@ class _PendingValues:
         self.values, self.steps, self.times, self.epochs = [], [], [], []
 
 
-PositionAt = Callable[[float, bool], tuple[int, int] | None]
-"""Step and epoch of a training at a unix time, or of the evaluation that had begun then; None if not known."""
+PositionAt = Callable[[float, bool], tuple[int, int, range] | None]
+"""Step and epoch of a training at a unix time, or of the evaluation that had begun then, and the epochs that the newest
+training has by then; None if not known."""
 
 
 class ValueEvents:
@@ -271,8 +272,8 @@ class ValueEvents:
         self.position_at: PositionAt | None = None
         """Set if a process reports its steps. The values are metrics beside its loss then; those without a step or
         epoch get it from there."""
-        self._counts_from_0 = False
-        """Whether the log counts epochs from 0, of a training that reports them."""
+        self._counts_from_0: dict[str, bool] = {}
+        """Whether a source counts epochs from 0, of a training that reports them."""
         self._lr = self._examples_per_s = math.nan
         self._lr_name: str | None = None
         """The metric that is the learning rate."""
@@ -348,7 +349,7 @@ class ValueEvents:
             column.num_values += 1
             if self.position_at is not None:
                 step = None if column.is_console and column.is_valid else step
-                step, epoch = self._placed(column.meaning, step, epoch, now if t is None else t)
+                step, epoch = self._placed(column, step, epoch, now if t is None else t)
             if has_step := step is not None:
                 if not -STEP_MAX <= step <= STEP_MAX:
                     continue
@@ -379,20 +380,21 @@ class ValueEvents:
         self.num_values += len(values)
 
     def _placed(
-        self, meaning: TagMeaning, step: int | None, epoch: float | None, t: float
+        self, column: _PendingValues, step: int | None, epoch: float | None, t: float
     ) -> tuple[int | None, float | None]:
         """The step of a value, and the epoch of one of an evaluation, of a training that reports them."""
-        evaluates = meaning.split == "valid"
+        evaluates = column.is_valid
         place = self.position_at(t, evaluates) if self.position_at is not None else None
-        if epoch == 0:
-            self._counts_from_0 = True
+        if epoch is not None and (epoch == 0 or epoch != int(epoch)):
+            # One that writes fractions begins with 0.0, too.
+            self._counts_from_0[column.source] = epoch == 0 and self._counts_from_0.get(column.source, True)
         if place is None:
             return step, None
-        number = place[1]
+        number, epochs = place[1:]
         if epoch is not None and epoch == int(epoch) and number:
-            # A line may be read when the next epoch has begun already.
-            as_logged = int(epoch) + self._counts_from_0
-            number = as_logged if abs(as_logged - number) <= 1 else number
+            # A file may be read long after the epoch, and a line when the next one has begun.
+            as_logged = int(epoch) + self._counts_from_0.get(column.source, False) + epochs.start - 1
+            number = as_logged if as_logged in epochs else number
         return place[0] if step is None else step, float(number) if number and evaluates else None
 
     def _epochs_of_steps(self, source: str, values: Sequence[LoggedValue]) -> dict[int, float] | None:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from tputui.observers.jax_reads import JaxReads
 from tputui.observers.sinks import CompileReports, attaching, observes_all, process_sink
 from tputui.observers.user_frames import NO_USER_FRAME, UserLine, user_line
-from tputui.telemetry.events import ChangedInput, CodeFrame, CompileObserved, SyncObserved
+from tputui.telemetry.events import ChangedInput, CodeFrame, CompileObserved, SyncObserved, TopologyDeclared
 from tputui.telemetry.stack_frames import owner_of
 
 REPORT_S = 10.0
@@ -256,6 +256,7 @@ class JaxCompiles:
     def __init__(self, jax: Any, on_backend: Callable[[str], None]) -> None:
         """`on_backend` is called with the name of the backend, at the first compilation."""
         self._backend: Callable[[], str] | None = getattr(jax, "default_backend", None)
+        self._devices: Callable[[], list[Any]] = jax.devices
         self._on_backend = on_backend
         self._config = jax.config
         self._reports = CompileReports(process_sink.emit)
@@ -304,6 +305,7 @@ class JaxCompiles:
                 if self._backend is not None:
                     backend, self._backend = self._backend, None
                     self._on_backend(backend())
+                    _declare(self._devices())
                 self._on_compiled(seconds, str(facts.get("fun_name") or ""), sys._getframe(1))
             except Exception:  # noqa: BLE001, RUF100 - it would end the compilation
                 pass
@@ -379,6 +381,22 @@ class _Filter(logging.Filter):
             return self._keep(record)
         except Exception:  # noqa: BLE001, RUF100 - it would end the compilation
             return True
+
+
+def _declare(devices: list[Any]) -> None:
+    """Reports the devices of the program. Called once a backend has started."""
+    device = str(devices[0].platform).upper()
+    event = TopologyDeclared(
+        t=time.time(),
+        strategy="script",
+        device=device,
+        chip=str(devices[0].device_kind) if device == "TPU" else None,
+        num_cores=len(devices),
+        num_hosts=1,
+        host_index=0,
+        cores=[],
+    )
+    process_sink.emit_alone(event)
 
 
 def _changed(explanation: Explanation | None, late: bool) -> list[ChangedInput] | None:

@@ -134,6 +134,11 @@ class _ProcessSink:
             with contextlib.suppress(Exception):
                 sink.emit(event)
 
+    def emit_alone(self, event: Event) -> None:
+        """Queues an event, unless the process reports by itself and says it, too."""
+        if self._sink is None:
+            self.emit(event)
+
     def join(self, sink: Sink, *, knows_step: bool = True) -> None:
         """Sends later events to the sink of a process that reports by itself; `knows_step`: each step as it ends."""
         if self._pid != os.getpid():

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from tputui.reporting import jax_runtime
+
 PENDING_MAX = 4096
 """Most values that wait to be fetched, however fast the steps are."""
 NAN = float("nan")
@@ -90,14 +92,21 @@ def device_kind() -> str:
     xla = sys.modules.get("torch_xla.runtime")
     if xla is not None:
         return str(xla.device_type() or "XLA")
-    jax = sys.modules.get("jax")
-    if jax is not None:
-        return str(jax.default_backend()).upper()
+    if jax_devices := jax_runtime.devices():
+        return str(jax_devices[0].platform).upper()
     torch = sys.modules.get("torch")
     if torch is None:
         return UNKNOWN
     cuda = getattr(torch, "cuda", None)
     return "CUDA" if cuda is not None and cuda.is_initialized() else "CPU"
+
+
+def num_devices() -> int:
+    """How many devices the program uses, if one process drives them all as one; 0 if its frameworks do not show it."""
+    xla = sys.modules.get("torch_xla.runtime")
+    if xla is not None:
+        return int(xla.global_runtime_device_count()) if xla.is_spmd() else 0
+    return len(jax_runtime.devices())
 
 
 def _is_on_device(value: Any) -> bool:

@@ -106,6 +106,13 @@ class JaxMemory:
         return MemorySampled(t=time.time(), hbm=newest[0], hbm_reason=reason)
 
 
+def devices() -> list[Any]:
+    """The devices of the program, of all its processes; none until JAX has started a backend, which this never does."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    is_initialised = getattr(bridge, "backends_are_initialized", None)
+    return list(sys.modules["jax"].devices()) if is_initialised is not None and is_initialised() else []
+
+
 def _runtime() -> Any | None:
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     return state if getattr(state, "client", None) is not None else None
@@ -120,12 +127,8 @@ def _text(value: str | bytes) -> str:
 
 
 def _devices() -> list[Any]:
-    """The devices of this process, without initialising JAX."""
-    bridge = sys.modules.get("jax._src.xla_bridge")
-    is_initialised = getattr(bridge, "backends_are_initialized", None)
-    if is_initialised is None or not is_initialised():
-        return []
-    return list(sys.modules["jax"].local_devices())
+    """The devices of this process."""
+    return list(sys.modules["jax"].local_devices()) if devices() else []
 
 
 def _reading(device: Any) -> HbmReading | None:

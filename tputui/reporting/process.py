@@ -225,7 +225,9 @@ class RunProcess(ReportedProcess):
         """Reports the cores of this process, which are the columns of its values."""
         first = self.rank * num_cores
         device = device_values.device_kind()
-        strategy = "replica" if self.world_size > 1 or num_threads > 1 else "script"
+        strategy, num_devices = "replica", self.world_size * num_cores
+        if self.world_size == num_threads == 1:
+            strategy, num_devices = "script", max(num_cores, device_values.num_devices())
         self.emit(
             ev.TopologyDeclared(
                 t=time.time(),
@@ -233,7 +235,7 @@ class RunProcess(ReportedProcess):
                 device=device,
                 device_reason=_UNKNOWN_DEVICE if device == device_values.UNKNOWN else None,
                 chip=environment.chip_name() if device == "TPU" else None,
-                num_cores=self.world_size * num_cores,
+                num_cores=num_devices,
                 num_hosts=1,
                 host_index=0,
                 cores=list(range(first, first + num_cores)),

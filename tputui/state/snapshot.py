@@ -463,12 +463,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Whether curves and verdicts still lack values of a host for some older steps, which the next snapshots add."""
 
     @property
+    def num_losses(self) -> int:
+        """Values that a step has for its loss: one per core, but that of a script may be of all its devices; 0 if
+        unknown."""
+        topology = self.topology
+        if topology is None:
+            return 0
+        return len(topology.cores) if topology.strategy == "script" else topology.num_cores
+
+    @property
     def newest_loss(self) -> float | None:
         """Mean training loss of the newest step over the cores: infinite or NaN if one is; None if unknown, also until
         all cores have a value, for at most `CORES_WAIT_S` seconds, since some begin later than others."""
         losses = [core.loss for core in self.cores if core.loss is not None]
-        num_cores = self.topology.num_cores if self.topology is not None else 0
-        if 0 < len(losses) < num_cores and self.loss and self.now - self.loss[0].t < CORES_WAIT_S:
+        if 0 < len(losses) < self.num_losses and self.loss and self.now - self.loss[0].t < CORES_WAIT_S:
             return None
         if losses:
             return float_blocks.mean(losses)

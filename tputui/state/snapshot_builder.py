@@ -293,8 +293,17 @@ def _place(
 
 
 def topology_of(state: RunState) -> TopologyDeclared | None:
-    """Strategy, device and cores, from the first host that reported them."""
-    return next((w.topology for w in state.workers if w.topology), None)
+    """Strategy, device and cores, from the first host that reported them. What is printed names no device; an observer
+    in the process does."""
+    reported = next((worker.topology for worker in state.workers if worker.topology), None)
+    if reported is not None and reported.device != "unknown":
+        return reported
+    observed = next((process.topology for process in state.observers if process.topology), None)
+    if observed is None or reported is None:
+        return observed or reported
+    return msgspec.structs.replace(
+        observed, cores=reported.cores, num_cores=max(observed.num_cores, reported.num_cores)
+    )
 
 
 def plan_of(state: RunState) -> PlanView | None:

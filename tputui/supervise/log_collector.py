@@ -357,9 +357,9 @@ class LogCollector:
         is_awaited = self.has_reporter and not self._closing.is_set() and time.time() - t < PLACE_MAX_S
         return not is_awaited or t <= self._positions.known_until
 
-    def _position_at(self, t: float, evaluates: bool) -> tuple[int, int] | None:
+    def _position_at(self, t: float, evaluates: bool) -> tuple[int, int, range] | None:
         position = self._positions.at(t, evaluates=evaluates)
-        return (position.step, position.epoch) if position is not None else None
+        return (position.step, position.epoch, position.epochs) if position is not None else None
 
     def _emit(self, *, final: bool) -> None:
         now = time.time()

@@ -28,6 +28,8 @@ class TrainingPosition(NamedTuple):
     step: int
     epoch: int
     """0 if the script has no epochs."""
+    epochs: range
+    """Those that its newest training has by then, or at most one more that is not known yet."""
 
 
 class PrintedBefore(NamedTuple):
@@ -54,7 +56,9 @@ class TrainingPositions:
         self._tail: Tail | None = None
         self._positions: list[TrainingPosition] = []
         self._evaluations: list[TrainingPosition] = []
-        self._epoch = 0
+        self._epoch = self._epochs_before = self._num_planned = 0
+        self._ended: ev.EpochEnded | None = None
+        """The newest epoch that has ended."""
         self.known_until = 0.0
         """Unix time of the newest event."""
 
@@ -103,15 +107,25 @@ class TrainingPositions:
             _add(self._printed, PrintedBefore(event.t, event.printed_bytes or 0))
         if isinstance(event, ev.JournalOpened):
             self._is_of_host = event.host_index == self._host_index
+        elif isinstance(event, ev.TrainingPlanned):
+            self._num_planned = event.num_epochs
+            if self._ended is not None and event.first_step > self._ended.step:
+                self._epochs_before = self._ended.epoch
+        elif isinstance(event, ev.EpochEnded):
+            self._ended = event
         elif isinstance(event, ev.EpochStarted):
             self._epoch = event.epoch
-            _add(self._positions, TrainingPosition(event.t, event.first_step - 1, self._epoch))
+            self._add_position(self._positions, event.t, event.first_step - 1)
         elif isinstance(event, ev.ProgressReported):
-            _add(self._positions, TrainingPosition(event.t, event.step, self._epoch))
+            self._add_position(self._positions, event.t, event.step)
         elif isinstance(event, ev.EvaluationStarted):
-            position = TrainingPosition(event.t, event.step, event.epoch)
-            _add(self._positions, position)
-            _add(self._evaluations, position)
+            self._add_position(self._positions, event.t, event.step)
+            self._add_position(self._evaluations, event.t, event.step)
+
+    def _add_position(self, positions: list[TrainingPosition], t: float, step: int) -> None:
+        is_last = self._epoch >= self._num_planned > 0
+        epochs = range(self._epochs_before + 1, self._epoch + 2 - is_last)
+        _add(positions, TrainingPosition(t, step, self._epoch, epochs))
 
 
 def _add(positions: list[P], position: P) -> None:

@@ -267,7 +267,7 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
     top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step}" if highest else ""
     num_with_loss = sum(core.loss is not None for core in snapshot.cores)
     step = max((core.step for core in snapshot.cores), default=0)
-    num_cores = snapshot.topology.num_cores if snapshot.topology is not None else num_with_loss
+    num_cores = snapshot.num_losses
     averaged = (
         f"{num_with_loss} of {num_cores} cores" if 0 < num_with_loss < num_cores else fmt.counted(num_with_loss, "core")
     )
