@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -108,8 +109,8 @@ def by_hand() -> None:
                 weights -= 0.1 * weights.grad
             weights.grad = None
             tell(loss.item())
-            # The loops are looked at every 50 ms at least.
-            threading.Event().wait(0.05)
+            # Longer epochs than the shortest that are told exactly.
+            threading.Event().wait(0.02)
 
 
 def thread() -> None:
@@ -204,11 +205,43 @@ def counted() -> None:
             break
 
 
+def rounds() -> None:
+    """As in reinforcement learning: the outermost loop collects experience, of which each pass makes several steps."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for iteration in range(1, 3 + 1):
+        for epoch in range(2):
+            for part in range(2):
+                loss = error_of(4 * iteration + 2 * epoch + part)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                tell(loss.item())
+
+
+def endless() -> None:
+    examples = TensorDataset(EXAMPLES.reshape(-1, 4))
+    sampler = torch.utils.data.RandomSampler(examples, replacement=True, num_samples=10**10)
+    batches = iter(DataLoader(examples, sampler=sampler, batch_size=4))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    options = SimpleNamespace(max_steps=STEPS)
+    step = 0
+    while True:
+        (batch,) = next(batches)
+        loss = (network(batch) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        step += 1
+        if options.max_steps >= 0 and step >= options.max_steps:
+            break
+
+
 WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, counted,
+        epochs, counted, rounds, endless,
     )
 }  # fmt: skip
 

@@ -108,16 +108,19 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
 
 
-def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "counted").snapshot
+@pytest.mark.parametrize("way", ["counted", "rounds", "endless"])
+def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) -> None:
+    snapshot = told_alone(tmp_path, way).snapshot
     assert snapshot.plan is not None
-    assert snapshot.plan.total_steps == 12
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 12)
+    assert not snapshot.epochs
 
 
 def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_steps(tmp_path: Path) -> None:
     snapshot = told_alone(tmp_path, "by_hand").snapshot
-    assert snapshot.steps == 12
-    assert snapshot.epoch == 3
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
 def test_the_error_that_ends_a_script_is_the_failure_with_its_step(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tputui.observers.user_frames import user_frames
 
 FRAMES_MAX = 8
 """Calls of the user's code whose loops are read."""
+STACK_MAX = 200
 _COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _RANGES = ("range", "trange", "prange")
 _WRAPPERS = ("enumerate", "tqdm", "zip", "track", "list", "iter", "reversed")
@@ -43,6 +44,35 @@ class LoopPosition(NamedTuple):
     """First value of the counter; None if the source does not tell."""
     end: int | None
     """The value of the counter after the last pass; None if the source does not tell."""
+    code: CodeType
+    """The function that it is in."""
+
+
+class LoopWatch:
+    """Notices when a loop goes on, in a fraction of the time of a look at all loops."""
+
+    def __init__(self, caller: FrameType, loop: LoopPosition) -> None:
+        self.loop = loop
+        self._depth = 0
+        """Calls between that of the hook and the outermost one of the function with the loop."""
+        frame: FrameType | None = caller
+        for depth in range(STACK_MAX):
+            if frame is None:
+                break
+            if frame.f_code is loop.code:
+                self._depth = depth
+            frame = frame.f_back
+
+    def has_moved(self, caller: FrameType) -> bool:
+        """Whether the counter has another value; False if the hook is called on another way."""
+        frame: FrameType | None = caller
+        for _ in range(self._depth):
+            if frame is None:
+                return False
+            frame = frame.f_back
+        if frame is None or frame.f_code is not self.loop.code:
+            return False
+        return bool(frame.f_locals.get(self.loop.name) != self.loop.value)
 
 
 class _Loop(NamedTuple):
@@ -62,7 +92,7 @@ def positions_at(caller: FrameType | None) -> list[LoopPosition]:
         loops = [loop for loop in _loops_of(frame.f_code) if loop.first_line <= frame.f_lineno <= loop.last_line]
         if loops:
             variables = frame.f_locals
-            here = [_position(loop, variables, frame.f_globals) for loop in loops]
+            here = [_position(loop, variables, frame) for loop in loops]
             positions = [position for position in here if position is not None] + positions
     return positions
 
@@ -102,12 +132,12 @@ def _breaks(node: ast.If) -> bool:
     return any(isinstance(part, ast.Break) for part in ast.walk(node))
 
 
-def _position(loop: _Loop, variables: Mapping[str, Any], names: Mapping[str, Any]) -> LoopPosition | None:
+def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> LoopPosition | None:
     counter = next((name for name in loop.counters if type(variables.get(name)) is int), None)
     if counter is None:
         return None
-    start, end = _bounds(loop.bound, lambda node: _value(node, variables, names))
-    return LoopPosition(counter, variables[counter], start, end)
+    start, end = _bounds(loop.bound, lambda node: _value(node, variables, frame.f_globals))
+    return LoopPosition(counter, variables[counter], start, end, frame.f_code)
 
 
 def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | None, int | None]:

@@ -13,7 +13,7 @@ from time import perf_counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tputui.hooks.loops import LoopPosition, positions_at
+from tputui.hooks.loops import LoopPosition, LoopWatch, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, Record
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ LOOPS_INTERVAL_ALONE_S = 0.005
 """The same where only the loops show it; more if a look takes long."""
 LOOPS_TIMES = 300
 """The next look is so many times as far away as one takes."""
+ENDLESS = 0
+"""As the number of batches of an epoch: there are no epochs."""
 LOSSES_MAX = 4_096
 """Losses of a device that wait to be read."""
 RECORDS_MAX = 16_384
@@ -38,8 +40,9 @@ class ReportedTraining(Protocol):
     def report(self) -> None:
         """Reports the notes since the last call, as far as their losses are known."""
 
-    def place(self, loops: list[LoopPosition]) -> None:
-        """Takes the loops of the script around the newest backward pass."""
+    def place(self, loops: list[LoopPosition]) -> float | None:
+        """Takes the loops of the script around the newest backward pass. Returns the seconds after which it
+        needs to know when the next pass of the outermost one begins; None if it does not."""
 
     def begin_epoch(self) -> None:
         """The loader of the training begins anew."""
@@ -59,11 +62,16 @@ class LoaderNotes:
 
     def __init__(self, length: int | None) -> None:
         self.length = length
-        """Batches of an epoch at most; None if unknown or endless."""
+        """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
         self.trains = False
         """Whether a backward pass followed one of its batches."""
         self.num_batches = 0
         """Of its current epoch."""
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it ends and begins again."""
+        return self.length != ENDLESS
 
 
 class LossesOnDevice:
@@ -112,6 +120,9 @@ class ThreadNotes:
         self.loops_due = 0.0
         self._look_s = 0.0
         """Time of the newest look at the loops."""
+        self._watch: LoopWatch | None = None
+        """Of the outermost loop, if its passes are not shown otherwise."""
+        self._watch_due = 0.0
         self.training: ReportedTraining | None = None
         """Reports the notes; None before the first backward pass."""
         self._devices: DeviceValues | None = None
@@ -130,8 +141,14 @@ class ThreadNotes:
             self.training.end_evaluation()
         if self.loader is not None:
             self.loader.trains = True
-        if now >= self.loops_due:
-            self.training.place(positions_at(caller))
+        watch = self._watch
+        if now >= self.loops_due or (watch is not None and now >= self._watch_due and watch.has_moved(caller)):
+            loops = positions_at(caller)
+            watches_after_s = self.training.place(loops)
+            if watches_after_s is None:
+                self._watch = None
+            elif watch is None or watch.loop != loops[0]:
+                self._watch, self._watch_due = LoopWatch(caller, loops[0]), now + watches_after_s
             took_s = perf_counter() - now
             # The first one reads the source.
             often_s = max(LOOPS_INTERVAL_ALONE_S, LOOPS_TIMES * min(took_s, self._look_s))

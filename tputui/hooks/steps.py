@@ -7,6 +7,7 @@ number. A program without an optimizer of torch updates the weights itself, so e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tputui.hooks.call_sites import CallSite
@@ -107,6 +108,12 @@ class StepAssembler:
                 self._next.waited_s += record.waited_s
             else:
                 yield from self._optimizer_stepped(record)
+
+    def num_steps_with(self, records: Iterable[Record]) -> int:
+        """The steps of all records so far and of these ones; 0 if no optimizer made them."""
+        counts = Counter(self._counts)
+        counts.update(record.optimizer for record in records if isinstance(record, OptimizerStep))
+        return max(counts.values(), default=0)
 
     def rest(self) -> Iterator[TrainingStep]:
         """The newest step, if it was held back."""
