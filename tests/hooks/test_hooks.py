@@ -108,6 +108,11 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
 
 
+def test_a_batch_fetched_before_the_step_that_needs_it_is_of_that_step(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "ahead").snapshot
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60]
+
+
 @pytest.mark.parametrize("way", ["counted", "rounds", "endless"])
 def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) -> None:
     snapshot = told_alone(tmp_path, way).snapshot

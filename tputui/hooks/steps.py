@@ -92,6 +92,11 @@ class StepAssembler:
         """The newest step, if others of its optimizers may follow."""
         self._next = TrainingStep()
         """Has the batches of the next step."""
+        self._batches: list[int] = []
+        """Examples of the batches that no step has."""
+        self._num_ahead: int | None = 0
+        """Of them, those that were fetched before the backward passes of the step before; None if a step has several
+        batches for a pass."""
 
     def take(self, records: Iterable[Record]) -> Iterator[TrainingStep]:
         """The steps that these records complete."""
@@ -104,7 +109,7 @@ class StepAssembler:
                     yield from self._ended(None, record.began_at)
             elif isinstance(record, BatchTaken):
                 self._next.num_batches += 1
-                self._next.num_examples += record.num_examples
+                self._batches.append(record.num_examples)
                 self._next.waited_s += record.waited_s
             else:
                 yield from self._optimizer_stepped(record)
@@ -135,11 +140,26 @@ class StepAssembler:
         yield from self.rest()
         step, self._next = self._next, TrainingStep()
         step.lr, step.ended_at = lr, ended_at
+        step.num_examples = self._take_batches()
         self._add_passes(step)
         if len(self._counts) > 1 or self._num_steps == 1:
             self._open = step
         else:
             yield step
+
+    def _take_batches(self) -> int:
+        """The examples of a step. Some programs fetch the next batch before they train on this one; that is left for
+        the next step, unless steps need several batches for each pass."""
+        batches, ahead = self._batches, self._num_ahead
+        num_passes = max(Counter(one.site for one in self._passes).values(), default=0)
+        if ahead and len(batches) - ahead > num_passes:
+            ahead = None
+        elif ahead is not None:
+            ahead = int(num_passes > 0 and len(batches) == num_passes + 1)
+        self._num_ahead = ahead
+        end = len(batches) - (ahead or 0)
+        self._batches = batches[end:]
+        return sum(batches[:end])
 
     def _add_passes(self, step: TrainingStep) -> None:
         passes, self._passes = self._passes, []
