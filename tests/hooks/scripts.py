@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -190,6 +190,23 @@ def epochs() -> None:
         sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
 
 
+def often() -> None:
+    """Evaluates after every step."""
+    test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[60:100]), batch_size=20)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for step in range(STEPS):
+        loss = error_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        network.eval()
+        with torch.no_grad():
+            losses = [(network(batch) - 1).square().mean().item() for (batch,) in test]
+        network.train()
+        sys.stdout.write(f"validation loss {sum(losses) / len(losses)}\n")
+
+
 def ahead() -> None:
     """Fetches a batch before it trains on the one before, as accelerate and timm do."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:60]), batch_size=16)
@@ -205,6 +222,26 @@ def ahead() -> None:
             loss.backward()
             optimizer.step()
             tell(loss.item())
+
+
+def cycled() -> None:
+    """Trains a number of steps on the batches of a loader, which begins again and again."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:60]), batch_size=16)
+
+    def batches() -> Iterator[torch.Tensor]:
+        while True:
+            for (batch,) in train:
+                yield batch
+
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    state, endless_batches = SimpleNamespace(step=0, num_steps=STEPS - 2), batches()
+    while state.step < state.num_steps:
+        loss = (network(next(endless_batches)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        state.step += 1
 
 
 def counted() -> None:
@@ -257,7 +294,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, ahead, counted, rounds, endless,
+        epochs, often, ahead, cycled, counted, rounds, endless,
     )
 }  # fmt: skip
 

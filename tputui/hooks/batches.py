@@ -105,7 +105,7 @@ def _begin_epoch(loader: LoaderNotes) -> None:
 def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
     thread = notes.of_thread()
     if not evaluation.has_gradients():
-        evaluation.begin(thread)
+        evaluation.begin(thread, has_batch=True)
         return
     if loader.length and loader.num_batches == loader.length:
         # A loader that keeps its iterator for all epochs.

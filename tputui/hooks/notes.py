@@ -50,8 +50,8 @@ class ReportedTraining(Protocol):
     def end(self, *, is_done: bool) -> None:
         """Reports the rest; `is_done`: no error and no request ended the training."""
 
-    def begin_evaluation(self) -> None:
-        """An evaluation begins."""
+    def begin_evaluation(self, *, has_batch: bool) -> None:
+        """An evaluation begins, or with `has_batch` goes on."""
 
     def end_evaluation(self) -> None:
         """Training goes on."""

@@ -122,7 +122,7 @@ class HookedTraining:
             if outer.value != before.value and self._epoch is not None:
                 self.begin_epoch()
             watches_after_s = None if has_epochs else SHORTEST_EPOCH_S
-        elif outer is not None and not has_epochs:
+        elif outer is not None:
             watches_after_s = self._plan_steps(run, outer)
         self._loops = loops
         if self._epoch is None and (has_epochs or counts_epochs):
@@ -130,8 +130,8 @@ class HookedTraining:
         return watches_after_s
 
     def _plan_steps(self, run: Run, loop: LoopPosition) -> float | None:
-        """Plans the steps of a script without epochs, if those of a pass of its outermost loop are always as many.
-        Returns 0 as long as it needs to know of each pass."""
+        """Plans the steps of a script whose outermost loop does not count epochs, if those of its passes are always as
+        many. Returns 0 as long as it needs to know of each pass."""
         if loop.end is None or self._num_passes >= PASSES_MAX:
             return None
         before = self._passed_at
@@ -182,9 +182,11 @@ class HookedTraining:
         self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
         self._epoch.__enter__()
 
-    def begin_evaluation(self) -> None:
-        """Reports the steps before, and begins the evaluation."""
+    def begin_evaluation(self, *, has_batch: bool) -> None:
+        """Reports the steps before, and begins the evaluation, unless it runs already."""
         run = self._run
+        if has_batch:
+            self._num_short = 0
         if run is None or self._evaluation is not None or self._num_short >= FEW_TIMES:
             return
         is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS
