@@ -190,6 +190,20 @@ def epochs() -> None:
         sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
 
 
+def parts() -> None:
+    """Steps after every second batch."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:64]), batch_size=4)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _epoch in range(2):
+        for number, (batch,) in enumerate(train):
+            loss = (network(batch) - 1).square().mean() / 2
+            loss.backward()
+            if number % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+            tell(loss.item())
+
+
 def often() -> None:
     """Evaluates after every step."""
     test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[60:100]), batch_size=20)
@@ -294,7 +308,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, often, ahead, cycled, counted, rounds, endless,
+        epochs, parts, often, ahead, cycled, counted, rounds, endless,
     )
 }  # fmt: skip
 

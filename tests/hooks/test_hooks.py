@@ -109,6 +109,14 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
 
 
+def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "parts").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 8), (2, 16)]
+    events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
+    planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
+    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, 8)}
+
+
 def test_evaluations_after_every_step_are_told_if_they_fetch_batches(tmp_path: Path) -> None:
     told(tmp_path, "often")
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]

@@ -108,7 +108,6 @@ class StepAssembler:
                 if not record.has_optimizer and not self._counts:
                     yield from self._ended(None, record.began_at)
             elif isinstance(record, BatchTaken):
-                self._next.num_batches += 1
                 self._batches.append(record.num_examples)
                 self._next.waited_s += record.waited_s
             else:
@@ -140,16 +139,16 @@ class StepAssembler:
         yield from self.rest()
         step, self._next = self._next, TrainingStep()
         step.lr, step.ended_at = lr, ended_at
-        step.num_examples = self._take_batches()
+        step.num_batches, step.num_examples = self._take_batches()
         self._add_passes(step)
         if len(self._counts) > 1 or self._num_steps == 1:
             self._open = step
         else:
             yield step
 
-    def _take_batches(self) -> int:
-        """The examples of a step. Some programs fetch the next batch before they train on this one; that is left for
-        the next step, unless steps need several batches for each pass."""
+    def _take_batches(self) -> tuple[int, int]:
+        """The batches and examples of a step. Some programs fetch the next batch before they train on this one; that is
+        left for the next step, unless steps need several batches for each pass."""
         batches, ahead = self._batches, self._num_ahead
         num_passes = max(Counter(one.site for one in self._passes).values(), default=0)
         if ahead and len(batches) - ahead > num_passes:
@@ -159,7 +158,7 @@ class StepAssembler:
         self._num_ahead = ahead
         end = len(batches) - (ahead or 0)
         self._batches = batches[end:]
-        return sum(batches[:end])
+        return end, sum(batches[:end])
 
     def _add_passes(self, step: TrainingStep) -> None:
         passes, self._passes = self._passes, []

@@ -54,6 +54,8 @@ class HookedTraining:
         """As the outermost loop of the script counts."""
         self._steps_before = self._steps_planned = 0
         """Steps before the epoch, and steps of an epoch as far as known."""
+        self._is_estimated = False
+        """Whether those are concluded from the length of the loader."""
         self._evaluation: AbstractContextManager[None] | None = None
         self._evaluated_at_step = 0
         self._num_short = 0
@@ -85,6 +87,7 @@ class HookedTraining:
                     self._report_step(run, step)
                 for metrics in self._others.values():
                     metrics.write(all_values=is_last)
+            self._estimate_steps(run)
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
             run.warn_of(error, "a report of the hooks")
 
@@ -162,8 +165,8 @@ class HookedTraining:
         if epoch is not None and run is not None:
             epoch.__exit__(None, None, None)
             num_steps = self._num_steps - self._steps_before
-            if self._num_epochs and num_steps > self._steps_planned:
-                self._steps_planned = num_steps
+            if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
+                self._steps_planned, self._is_estimated = num_steps, False
                 run.plan(epochs=self._num_epochs, steps=num_steps)
 
     def _enter_epoch(self, run: Run) -> None:
@@ -176,11 +179,17 @@ class HookedTraining:
             if outer.end is not None:
                 # From 1 to n + 1, or from 0, or from where an earlier training ended, to n.
                 self._num_epochs = outer.end - (outer.start == 1)
-        loader = self._notes.loader
-        if not self._steps_planned and loader is not None and self._num_batches == self._num_steps:
-            self._steps_planned = loader.length or 0
         self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
         self._epoch.__enter__()
+
+    def _estimate_steps(self, run: Run) -> None:
+        """Plans the epochs by the length of the loader and the batches of each step, until one has ended."""
+        loader = self._notes.loader
+        if self._steps_planned or not self._num_epochs or loader is None or not loader.length or not self._num_batches:
+            return
+        self._steps_planned = -(-loader.length * self._num_steps // self._num_batches)
+        self._is_estimated = True
+        run.plan(epochs=self._num_epochs, steps=self._steps_planned)
 
     def begin_evaluation(self, *, has_batch: bool) -> None:
         """Reports the steps before, and begins the evaluation, unless it runs already."""
