@@ -183,9 +183,12 @@ def epochs() -> None:
             optimizer.step()
             tell(loss.item())
         schedule.step()
-        network.eval()
-        with torch.no_grad():
-            losses = [(network(batch) - 1).square().mean().item() for (batch,) in test]
+        losses = []
+        for (batch,) in test:
+            # As skorch and ignite do, after the batch was fetched.
+            network.eval()
+            with torch.no_grad():
+                losses.append((network(batch) - 1).square().mean().item())
         network.train()
         sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
 

@@ -104,6 +104,7 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     snapshot = told_alone(tmp_path, "epochs").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
     assert [epoch.lr for epoch in snapshot.epochs] == [0.1, 0.05, 0.025]
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60]
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()

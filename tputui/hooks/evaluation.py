@@ -46,6 +46,7 @@ def begin(thread: notes.ThreadNotes, *, has_batch: bool = False) -> None:
     training = thread.training
     if training is None or (thread.is_evaluating and not has_batch):
         return
-    thread.is_evaluating = True
+    if not thread.is_evaluating:
+        thread.evaluate()
     with contextlib.suppress(Exception):
         training.begin_evaluation(has_batch=has_batch)

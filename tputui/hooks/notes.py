@@ -112,6 +112,8 @@ class ThreadNotes:
         self.is_setting_mode = False
         """Whether `Module.train` runs, which calls itself for every part of the module."""
         self.is_evaluating = False
+        self._newest_batch: BatchTaken | None = None
+        """The newest one that was fetched with gradients, of an evaluation or of the training that goes on after it."""
         self.loader: LoaderNotes | None = None
         """That of the newest batch that was fetched with gradients."""
         self.num_steps = 0
@@ -138,6 +140,8 @@ class ThreadNotes:
             self.training = _make_training(self)
         if self.is_evaluating:
             self.is_evaluating = False
+            if self._newest_batch is not None:
+                self.records.append(self._newest_batch)
             self.training.end_evaluation()
         if self.loader is not None:
             self.loader.trains = True
@@ -185,7 +189,20 @@ class ThreadNotes:
     def took_batch(self, loader: LoaderNotes, num_examples: int, waited_s: float) -> None:
         """Notes a batch that was fetched with gradients."""
         self.loader = loader
-        self.records.append(BatchTaken(num_examples, waited_s))
+        batch = BatchTaken(num_examples, waited_s)
+        if self.is_evaluating:
+            self._newest_batch = batch
+        else:
+            self.records.append(batch)
+
+    def evaluate(self) -> None:
+        """An evaluation begins. Its first batch may have been fetched before, with gradients; only the one before the
+        next backward pass is of the training."""
+        self.is_evaluating = True
+        newest = self.records[-1] if self.records else None
+        self._newest_batch = newest if isinstance(newest, BatchTaken) else None
+        if self._newest_batch is not None:
+            self.records.pop()
 
     def take(self, *, is_last: bool, waits: bool) -> list[Record]:
         """The notes whose losses are known, oldest first. `waits` for those that a device computes; with `is_last` all,
