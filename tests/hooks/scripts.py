@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -108,8 +109,8 @@ def by_hand() -> None:
                 weights -= 0.1 * weights.grad
             weights.grad = None
             tell(loss.item())
-            # The loops are looked at every 50 ms at least.
-            threading.Event().wait(0.05)
+            # Longer epochs than the shortest that are told exactly.
+            threading.Event().wait(0.02)
 
 
 def thread() -> None:
@@ -182,12 +183,83 @@ def epochs() -> None:
             optimizer.step()
             tell(loss.item())
         schedule.step()
+        losses = []
+        for (batch,) in test:
+            # As skorch and ignite do, after the batch was fetched.
+            network.eval()
+            with torch.no_grad():
+                losses.append((network(batch) - 1).square().mean().item())
+        network.train()
+        sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
+
+
+def parts() -> None:
+    """Steps after every second batch."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:64]), batch_size=4)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _epoch in range(2):
+        for number, (batch,) in enumerate(train):
+            loss = (network(batch) - 1).square().mean() / 2
+            loss.backward()
+            if number % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+            tell(loss.item())
+
+
+def often() -> None:
+    """Evaluates after every step."""
+    test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[60:100]), batch_size=20)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for step in range(STEPS):
+        loss = error_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
         network.eval()
         # In the second epoch with gradients, as some scripts for TPUs do.
         with torch.set_grad_enabled(epoch == 1):
             losses = [(network(batch) - 1).square().mean().item() for (batch,) in test]
         network.train()
-        sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
+        sys.stdout.write(f"validation loss {sum(losses) / len(losses)}\n")
+
+
+def ahead() -> None:
+    """Fetches a batch before it trains on the one before, as accelerate and timm do."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:60]), batch_size=16)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for _epoch in range(3):
+        batches = iter(train)
+        following = next(batches, None)
+        while following is not None:
+            (batch,) = following
+            following = next(batches, None)
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+
+
+def cycled() -> None:
+    """Trains a number of steps on the batches of a loader, which begins again and again."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:60]), batch_size=16)
+
+    def batches() -> Iterator[torch.Tensor]:
+        while True:
+            for (batch,) in train:
+                yield batch
+
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    state, endless_batches = SimpleNamespace(step=0, num_steps=STEPS - 2), batches()
+    while state.step < state.num_steps:
+        loss = (network(next(endless_batches)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        state.step += 1
 
 
 def counted() -> None:
@@ -205,11 +277,42 @@ def counted() -> None:
             break
 
 
+def rounds() -> None:
+    """As in reinforcement learning: the outermost loop collects experience, of which each pass makes several steps."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for iteration in range(1, 3 + 1):
+        for epoch in range(2):
+            for part in range(2):
+                loss = error_of(4 * iteration + 2 * epoch + part)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                tell(loss.item())
+
+
+def endless() -> None:
+    examples = TensorDataset(EXAMPLES.reshape(-1, 4))
+    sampler = torch.utils.data.RandomSampler(examples, replacement=True, num_samples=10**10)
+    batches = iter(DataLoader(examples, sampler=sampler, batch_size=4))
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    options, state = SimpleNamespace(max_steps=STEPS), SimpleNamespace(step=0)
+    while True:
+        (batch,) = next(batches)
+        loss = (network(batch) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        state.step += 1
+        if options.max_steps >= 0 and state.step >= options.max_steps:
+            break
+
+
 WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, counted,
+        epochs, parts, often, ahead, cycled, counted, rounds, endless,
     )
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ import pytest
 from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.observers.observed import environment
-from tputui.exports.rows import MetricRow, RunRows, StepRow
+from tputui.exports.rows import EventRow, MetricRow, RunRows, StepRow
 from tputui.hooks.call_sites import CallSite
 from tputui.hooks.notes import LOSSES_MAX, LossesOnDevice
 from tputui.hooks.steps import BackwardPass
@@ -22,6 +22,7 @@ from tputui.state.snapshot import Snapshot
 
 pytest.importorskip("torch")
 MODULE = "tests.hooks.scripts"
+STEPS = 12
 WITH_EQUAL_LOSSES = (
     "plain", "accumulated", "shares", "scaled", "closure", "by_hand", "thread", "adversaries", "checkpointed", "asked",
 )  # fmt: skip
@@ -109,16 +110,45 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
 
 
-def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "counted").snapshot
+def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "parts").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 8), (2, 16)]
+    events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
+    planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
+    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, 8)}
+
+
+def test_evaluations_after_every_step_are_told_if_they_fetch_batches(tmp_path: Path) -> None:
+    told(tmp_path, "often")
+    events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
+    assert [event.fields["step"] for event in events if event.kind == "EvaluationStarted"] == [*range(1, STEPS + 1)]
+
+
+def test_a_batch_fetched_before_the_step_that_needs_it_is_of_that_step(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "ahead").snapshot
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60]
+
+
+def test_a_loader_that_begins_again_in_a_loop_of_steps_ends_epochs_and_not_the_training(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "cycled").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs][:2] == [(1, 4), (2, 8)]
     assert snapshot.plan is not None
-    assert snapshot.plan.total_steps == 12
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 10)
+
+
+@pytest.mark.parametrize("way", ["counted", "rounds", "endless"])
+def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) -> None:
+    snapshot = told_alone(tmp_path, way).snapshot
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 12)
+    assert not snapshot.epochs
 
 
 def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_steps(tmp_path: Path) -> None:
     snapshot = told_alone(tmp_path, "by_hand").snapshot
-    assert snapshot.steps == 12
-    assert snapshot.epoch == 3
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
 def test_the_error_that_ends_a_script_is_the_failure_with_its_step(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from typing import Any
 
 from tputui.batch_rows import rows_of
 from tputui.hooks import evaluation, notes
-from tputui.hooks.notes import LoaderNotes
+from tputui.hooks.notes import ENDLESS, LoaderNotes
 
-ENDLESS = 10**9
+ENDLESS_FROM = 10**9
 """Examples of an epoch from which a sampler counts as endless."""
 _loaders: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
 _iterators: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
@@ -90,7 +90,7 @@ def _fed_loader(loader: Any) -> LoaderNotes:
 def _length(loader: Any) -> int | None:
     try:
         length = len(loader)
-        return length if length * (getattr(loader, "batch_size", None) or 1) < ENDLESS else None
+        return length if length * (getattr(loader, "batch_size", None) or 1) < ENDLESS_FROM else ENDLESS
     except (TypeError, NotImplementedError, AttributeError):
         return None
 
@@ -105,9 +105,9 @@ def _begin_epoch(loader: LoaderNotes) -> None:
 def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
     thread = notes.of_thread()
     if not evaluation.has_gradients():
-        evaluation.begin(thread)
+        evaluation.begin(thread, has_batch=True)
         return
-    if loader.length is not None and loader.num_batches == loader.length:
+    if loader.length and loader.num_batches == loader.length:
         # A loader that keeps its iterator for all epochs.
         _begin_epoch(loader)
     loader.num_batches += 1

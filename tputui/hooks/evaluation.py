@@ -41,11 +41,12 @@ def has_gradients() -> bool:
     return bool(sys.modules["torch"].is_grad_enabled())
 
 
-def begin(thread: notes.ThreadNotes) -> None:
-    """An evaluation begins, unless one runs already."""
+def begin(thread: notes.ThreadNotes, *, has_batch: bool = False) -> None:
+    """An evaluation begins, unless one runs already. `has_batch`: one was fetched for it, so it is certainly one."""
     training = thread.training
-    if thread.is_evaluating or training is None:
+    if training is None or (thread.is_evaluating and not has_batch):
         return
-    thread.is_evaluating, thread.goes_on_at = True, 0.0
+    if not thread.is_evaluating:
+        thread.evaluate()
     with contextlib.suppress(Exception):
-        training.begin_evaluation()
+        training.begin_evaluation(has_batch=has_batch)

@@ -13,14 +13,17 @@ import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import islice
+from operator import attrgetter
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from tputui.observers.user_frames import user_frames
 
 FRAMES_MAX = 8
 """Calls of the user's code whose loops are read."""
+STACK_MAX = 200
 _COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_COUNTERS = (ast.Name, ast.Attribute)
 _RANGES = ("range", "trange", "prange")
 _WRAPPERS = ("enumerate", "tqdm", "zip", "track", "list", "iter", "reversed")
 _SIZED = (list, tuple, dict, str, range, set, frozenset)
@@ -43,6 +46,36 @@ class LoopPosition(NamedTuple):
     """First value of the counter; None if the source does not tell."""
     end: int | None
     """The value of the counter after the last pass; None if the source does not tell."""
+    counter: ast.expr
+    code: CodeType
+    """The function that it is in."""
+
+
+class LoopWatch:
+    """Notices when a loop goes on, in a fraction of the time of a look at all loops."""
+
+    def __init__(self, caller: FrameType, loop: LoopPosition) -> None:
+        self.loop = loop
+        self._depth = 0
+        """Calls between that of the hook and the outermost one of the function with the loop."""
+        frame: FrameType | None = caller
+        for depth in range(STACK_MAX):
+            if frame is None:
+                break
+            if frame.f_code is loop.code:
+                self._depth = depth
+            frame = frame.f_back
+
+    def has_moved(self, caller: FrameType) -> bool:
+        """Whether the counter has another value; False if the hook is called on another way."""
+        frame: FrameType | None = caller
+        for _ in range(self._depth):
+            if frame is None:
+                return False
+            frame = frame.f_back
+        if frame is None or frame.f_code is not self.loop.code:
+            return False
+        return bool(_value(self.loop.counter, frame.f_locals, frame.f_globals) != self.loop.value)
 
 
 class _Loop(NamedTuple):
@@ -50,7 +83,8 @@ class _Loop(NamedTuple):
 
     first_line: int
     last_line: int
-    counters: tuple[str, ...]
+    counters: tuple[ast.expr, ...]
+    """Names and attributes, such as `epoch` or `self.step`."""
     bound: ast.expr
     """What a `for` goes through, or the comparison that ends a `while`."""
 
@@ -62,7 +96,7 @@ def positions_at(caller: FrameType | None) -> list[LoopPosition]:
         loops = [loop for loop in _loops_of(frame.f_code) if loop.first_line <= frame.f_lineno <= loop.last_line]
         if loops:
             variables = frame.f_locals
-            here = [_position(loop, variables, frame.f_globals) for loop in loops]
+            here = [_position(loop, variables, frame) for loop in loops]
             positions = [position for position in here if position is not None] + positions
     return positions
 
@@ -78,36 +112,46 @@ def _loops_of(code: CodeType) -> tuple[_Loop, ...]:
     if code.co_name != "<module>":
         first, last = code.co_firstlineno, max((end or 0 for _, end, _, _ in code.co_positions()), default=0)
     loops = [loop for node in ast.walk(tree) if (loop := _loop(node)) is not None]
-    return tuple(sorted(loop for loop in loops if first <= loop.first_line <= last))
+    return tuple(sorted((loop for loop in loops if first <= loop.first_line <= last), key=attrgetter("first_line")))
 
 
 def _loop(node: ast.AST) -> _Loop | None:
     if isinstance(node, ast.For):
-        names = tuple(part.id for part in ast.walk(node.target) if isinstance(part, ast.Name))
-        return _Loop(node.lineno, node.end_lineno or node.lineno, names, node.iter)
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        counters = tuple(part for part in targets if isinstance(part, _COUNTERS))
+        return _Loop(node.lineno, node.end_lineno or node.lineno, counters, node.iter)
     if isinstance(node, ast.While):
         # `while step < n`, and `if step >= n: break` in it.
         leaving = [part.test for part in node.body if isinstance(part, ast.If) and _breaks(part)]
-        for part in (part for test in (node.test, *leaving) for part in ast.walk(test)):
-            if isinstance(part, ast.Compare) and isinstance(part.left, ast.Name) and _is_limit(part):
-                return _Loop(node.lineno, node.end_lineno or node.lineno, (part.left.id,), part)
+        limits = [part for test in (node.test, *leaving) for part in ast.walk(test) if _is_limit(part)]
+        # Of `if limit >= 0 and step >= limit`, what the loop itself changes.
+        changed = {ast.unparse(part.target) for part in ast.walk(node) if isinstance(part, ast.AugAssign)}
+        limits.sort(key=lambda limit: ast.unparse(limit.left) not in changed)
+        if limits:
+            return _Loop(node.lineno, node.end_lineno or node.lineno, (limits[0].left,), limits[0])
     return None
 
 
-def _is_limit(node: ast.Compare) -> bool:
-    return len(node.ops) == 1 and isinstance(node.ops[0], _COMPARED)
+def _is_limit(node: ast.AST) -> TypeGuard[ast.Compare]:
+    if not (isinstance(node, ast.Compare) and isinstance(node.left, _COUNTERS) and len(node.ops) == 1):
+        return False
+    return isinstance(node.ops[0], _COMPARED)
 
 
 def _breaks(node: ast.If) -> bool:
     return any(isinstance(part, ast.Break) for part in ast.walk(node))
 
 
-def _position(loop: _Loop, variables: Mapping[str, Any], names: Mapping[str, Any]) -> LoopPosition | None:
-    counter = next((name for name in loop.counters if type(variables.get(name)) is int), None)
+def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> LoopPosition | None:
+
+    def value(node: ast.expr) -> Any:
+        return _value(node, variables, frame.f_globals)
+
+    counter = next((part for part in loop.counters if type(value(part)) is int), None)
     if counter is None:
         return None
-    start, end = _bounds(loop.bound, lambda node: _value(node, variables, names))
-    return LoopPosition(counter, variables[counter], start, end)
+    start, end = _bounds(loop.bound, value)
+    return LoopPosition(ast.unparse(counter), value(counter), start, end, counter, frame.f_code)
 
 
 def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | None, int | None]:

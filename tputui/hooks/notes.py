@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tputui.hooks.call_sites import UNKNOWN, CallSite
-from tputui.hooks.loops import LoopPosition, positions_at
+from tputui.hooks.loops import LoopPosition, LoopWatch, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, Record
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ LOOPS_INTERVAL_ALONE_S = 0.005
 """The same where only the loops show it; more if a look takes long."""
 LOOPS_TIMES = 300
 """The next look is so many times as far away as one takes."""
+ENDLESS = 0
+"""As the number of batches of an epoch: there are no epochs."""
 LOSSES_MAX = 4_096
 """Losses of a device that wait to be read."""
 HELD_MAX = 64
@@ -41,8 +43,9 @@ class ReportedTraining(Protocol):
     def report(self) -> None:
         """Reports the notes since the last call, as far as their losses are known."""
 
-    def place(self, loops: list[LoopPosition]) -> None:
-        """Takes the loops of the script around the newest backward pass."""
+    def place(self, loops: list[LoopPosition]) -> float | None:
+        """Takes the loops of the script around the newest backward pass. Returns the seconds after which it
+        needs to know when the next pass of the outermost one begins; None if it does not."""
 
     def begin_epoch(self) -> None:
         """The loader of the training begins anew."""
@@ -50,8 +53,8 @@ class ReportedTraining(Protocol):
     def end(self, *, is_done: bool) -> None:
         """Reports the rest; `is_done`: no error and no request ended the training."""
 
-    def begin_evaluation(self) -> None:
-        """An evaluation begins."""
+    def begin_evaluation(self, *, has_batch: bool) -> None:
+        """An evaluation begins, or with `has_batch` goes on."""
 
     def end_evaluation(self) -> None:
         """Training goes on."""
@@ -62,11 +65,16 @@ class LoaderNotes:
 
     def __init__(self, length: int | None) -> None:
         self.length = length
-        """Batches of an epoch at most; None if unknown or endless."""
+        """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
         self.trains = False
         """Whether a backward pass followed one of its batches."""
         self.num_batches = 0
         """Of its current epoch."""
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it ends and begins again."""
+        return self.length != ENDLESS
 
 
 class LossesOnDevice:
@@ -118,8 +126,12 @@ class ThreadNotes:
         self.report_due = 0.0
         self.goes_on_at = 0.0
         """When the next backward pass calls `go_on`; 0 once something changes that it has to know."""
+        self._loops_due = 0.0
         self._look_s = 0.0
         """Time of the newest look at the loops."""
+        self._watch: LoopWatch | None = None
+        """Of the outermost loop, if its passes are not shown otherwise."""
+        self._watch_due = 0.0
         self.training: ReportedTraining | None = None
         """Reports the notes; None before the first backward pass."""
         self._devices: DeviceValues | None = None
@@ -140,12 +152,24 @@ class ThreadNotes:
             self.training.end_evaluation()
         if self.loader is not None:
             self.loader.trains = True
-        self.training.place(positions_at(caller))
-        took_s = perf_counter() - now
-        # The first one reads the source.
-        often_s = max(LOOPS_INTERVAL_ALONE_S, LOOPS_TIMES * min(took_s, self._look_s))
-        self.goes_on_at = now + (LOOPS_INTERVAL_S if self.loader is not None else min(LOOPS_INTERVAL_S, often_s))
-        self._look_s = took_s
+        watch = self._watch
+        if now >= self._loops_due or (watch is not None and now >= self._watch_due and watch.has_moved(caller)):
+            loops = positions_at(caller)
+            watches_after_s = self.training.place(loops)
+            if watches_after_s is None:
+                self._watch = None
+            elif watch is None or watch.loop != loops[0]:
+                self._watch, self._watch_due = LoopWatch(caller, loops[0]), now + watches_after_s
+            took_s = perf_counter() - now
+            # The first one reads the source.
+            often_s = max(LOOPS_INTERVAL_ALONE_S, LOOPS_TIMES * min(took_s, self._look_s))
+            self._loops_due = now + (LOOPS_INTERVAL_S if self.loader is not None else min(LOOPS_INTERVAL_S, often_s))
+            self._look_s = took_s
+        self.goes_on_at = self._loops_due if self._watch is None else min(self._loops_due, self._watch_due)
+
+    def look_again(self) -> None:
+        """The next backward pass looks at the loops."""
+        self.goes_on_at = self._loops_due = 0.0
 
     def wait_for_loss(self, record: BackwardPass, loss: Any) -> None:
         """Keeps the loss of a backward pass on its device until it is reported."""
@@ -186,6 +210,14 @@ class ThreadNotes:
         self.loader = loader
         if not loader.trains:
             self.goes_on_at = 0.0
+
+    def evaluate(self) -> None:
+        """An evaluation begins. Its first batch may have been fetched before, with gradients."""
+        self.is_evaluating, self.goes_on_at = True, 0.0
+        newest = self.records[-1] if self.records else None
+        if isinstance(newest, BatchTaken):
+            self.records.pop()
+            self._held = [newest]
 
     def take(self, *, is_last: bool, waits: bool) -> list[Record]:
         """The notes whose losses are known, oldest first. `waits` for those that a device computes; with `is_last` all,

@@ -7,6 +7,7 @@ number. A program without an optimizer of torch updates the weights itself, so e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -82,6 +83,11 @@ class StepAssembler:
         """The newest step, if others of its optimizers may follow."""
         self._next = TrainingStep()
         """Has the batches of the next step."""
+        self._batches: list[int] = []
+        """Examples of the batches that no step has."""
+        self._num_ahead: int | None = 0
+        """Of them, those that were fetched before the backward passes of the step before; None if a step has several
+        batches for a pass."""
 
     def take(self, records: Iterable[Record], *, is_last: bool = False) -> list[TrainingStep]:
         """The steps that these records complete; with `is_last` also the newest one."""
@@ -93,8 +99,7 @@ class StepAssembler:
                 if not record.has_optimizer and not self._counts:
                     self._end_step(None, record.began_at)
             elif isinstance(record, BatchTaken):
-                self._next.num_batches += 1
-                self._next.num_examples += record.num_examples
+                self._batches.append(record.num_examples)
                 self._next.waited_s += record.waited_s
             else:
                 self._take_optimizer_step(record)
@@ -102,6 +107,12 @@ class StepAssembler:
             self._close_step()
         ended, self._ended = self._ended, []
         return ended
+
+    def num_steps_with(self, records: Iterable[Record]) -> int:
+        """The steps of all records so far and of these ones; 0 if no optimizer made them."""
+        counts = Counter(self._counts)
+        counts.update(record.optimizer for record in records if isinstance(record, OptimizerStep))
+        return max(counts.values(), default=0)
 
     def _take_optimizer_step(self, record: OptimizerStep) -> None:
         count = self._counts[record.optimizer] = self._counts.get(record.optimizer, 0) + 1
@@ -117,6 +128,7 @@ class StepAssembler:
         self._close_step()
         step, self._next = self._next, TrainingStep()
         step.lr, step.ended_at = lr, ended_at
+        step.num_batches, step.num_examples = self._take_batches()
         self._add_passes(step)
         if len(self._counts) > 1 or self._num_steps == 1:
             self._open = step
@@ -127,6 +139,22 @@ class StepAssembler:
         if self._open is not None:
             self._ended.append(self._open)
             self._open = None
+
+    def _take_batches(self) -> tuple[int, int]:
+        """The batches and examples of a step. Some programs fetch the next batch before they train on this one; that is
+        left for the next step, unless steps need several batches for each pass."""
+        batches, ahead = self._batches, self._num_ahead
+        num_passes = len(self._passes)
+        if num_passes > 1:
+            num_passes = max(Counter(one.site for one in self._passes).values())
+        if ahead and len(batches) - ahead > num_passes:
+            ahead = None
+        elif ahead is not None:
+            ahead = int(num_passes > 0 and len(batches) == num_passes + 1)
+        self._num_ahead = ahead
+        end = len(batches) - (ahead or 0)
+        self._batches = batches[end:]
+        return end, sum(batches[:end])
 
     def _add_passes(self, step: TrainingStep) -> None:
         passes = self._passes

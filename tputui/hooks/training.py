@@ -18,6 +18,10 @@ from tputui.telemetry.events import LossNamed
 
 ENGINE = "tputui.engine_api"
 """Imported by a process of the engine, which reports itself."""
+PASSES_MAX = 8
+"""Passes of the outermost loop after which it is not known how long it goes on."""
+SHORTEST_EPOCH_S = 0.05
+"""Shorter epochs of a script without a loader may end too late: to report one takes as long as a step."""
 FEW_STEPS = 2
 """With fewer steps between two evaluations, a module is kept in that mode in each step, such as a teacher, ..."""
 FEW_TIMES = 4
@@ -39,9 +43,10 @@ class HookedTraining:
         self._others: dict[CallSite, NamedMetrics] = {}
         self._num_steps = self._num_batches = 0
         self._loops: list[LoopPosition] = []
-        self._placed_at: tuple[int, int] | None = None
-        """Value of the counter of the outermost loop, and the step, at a place before."""
-        self._is_planned = False
+        self._passed_at: tuple[int, int] | None = None
+        """Value of the counter of the outermost loop, and the step, at the beginning of a pass."""
+        self._num_passes = 0
+        """Passes that were compared."""
         self._epoch: AbstractContextManager[None] | None = None
         self._num_begun = 0
         """Epochs that have begun."""
@@ -49,6 +54,8 @@ class HookedTraining:
         """As the outermost loop of the script counts."""
         self._steps_before = self._steps_planned = 0
         """Steps before the epoch, and steps of an epoch as far as known."""
+        self._is_estimated = False
+        """Whether those are concluded from the length of the loader."""
         self._evaluation: AbstractContextManager[None] | None = None
         self._evaluated_at_step = 0
         self._num_short = 0
@@ -80,6 +87,7 @@ class HookedTraining:
                     self._report_step(run, step)
                 for metrics in self._others.values():
                     metrics.write(all_values=is_last)
+            self._estimate_steps(run)
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
             run.warn_of(error, "a report of the hooks")
 
@@ -99,36 +107,55 @@ class HookedTraining:
                 metrics = self._others[site] = NamedMetrics(run, site.place)
             metrics.take({site.name: value}, run.last_step)
 
-    def place(self, loops: list[LoopPosition]) -> None:
-        """Takes the loops around the newest backward pass: the epoch of the script, and how long it goes on."""
-        run, outer = self._run, loops[0] if loops else None
+    def place(self, loops: list[LoopPosition]) -> float | None:
+        """Takes the loops around the newest backward pass: the epoch of the script, and how long it goes on. Returns
+        the seconds after which it needs to know when the next pass of the outermost one begins; None if it does not."""
+        run, loader, outer = self._run, self._notes.loader, loops[0] if loops else None
         if run is None:
-            return
-        if outer is not None and _counts_epochs(outer):
+            return None
+        counts_epochs, has_epochs = (
+            outer is not None and _counts_epochs(outer),
+            loader is not None and loader.has_epochs,
+        )
+        watches_after_s = None
+        if outer is not None and counts_epochs:
             before = self._loops[0] if self._loops else outer
             if outer.value != before.value and self._epoch is not None:
                 self.begin_epoch()
-        elif outer is not None and outer.end is not None and self._notes.loader is None:
-            self._plan_steps(run, outer)
+            watches_after_s = None if has_epochs else SHORTEST_EPOCH_S
+        elif outer is not None:
+            watches_after_s = self._plan_steps(run, outer)
         self._loops = loops
-        if self._epoch is None and (self._notes.loader is not None or (outer is not None and _counts_epochs(outer))):
+        if self._epoch is None and (has_epochs or counts_epochs):
             self._enter_epoch(run)
+        return watches_after_s
 
-    def _plan_steps(self, run: Run, loop: LoopPosition) -> None:
-        """Plans the steps of a script without epochs, if each pass of its outermost loop is one."""
-        before, self._placed_at = self._placed_at, (loop.value, self._notes.num_steps)
-        if before is None or self._is_planned or loop.value <= before[0] or loop.end is None:
-            return
-        if loop.value - before[0] == self._notes.num_steps - before[1]:
-            run.plan(total_steps=loop.end - (loop.start or 0))
-            self._is_planned = True
+    def _plan_steps(self, run: Run, loop: LoopPosition) -> float | None:
+        """Plans the steps of a script whose outermost loop does not count epochs, if those of its passes are always as
+        many. Returns 0 as long as it needs to know of each pass."""
+        if loop.end is None or self._num_passes >= PASSES_MAX:
+            return None
+        before = self._passed_at
+        if before is not None and loop.value == before[0]:
+            return 0.0
+        num_steps = self._assembler.num_steps_with(self._notes.records) or self._notes.num_steps
+        self._passed_at = loop.value, num_steps
+        if before is None:
+            return 0.0
+        self._num_passes += 1
+        per_pass, rest = divmod(num_steps - before[1], loop.value - before[0])
+        if rest or per_pass <= 0:
+            return 0.0
+        run.plan(total_steps=num_steps + (loop.end - loop.value) * per_pass)
+        self._num_passes = PASSES_MAX
+        return None
 
     def begin_epoch(self) -> None:
         """Ends the epoch; the next one begins with the next backward pass, which shows its number."""
         if self._run is not None:
             self._report(decides=True)
             self._leave_epoch()
-            self._notes.goes_on_at = 0.0
+            self._notes.look_again()
 
     def _leave_epoch(self) -> None:
         self.end_evaluation()
@@ -136,8 +163,8 @@ class HookedTraining:
         if epoch is not None and run is not None:
             epoch.__exit__(None, None, None)
             num_steps = self._num_steps - self._steps_before
-            if self._num_epochs and num_steps > self._steps_planned:
-                self._steps_planned = num_steps
+            if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
+                self._steps_planned, self._is_estimated = num_steps, False
                 run.plan(epochs=self._num_epochs, steps=num_steps)
 
     def _enter_epoch(self, run: Run) -> None:
@@ -150,15 +177,23 @@ class HookedTraining:
             if outer.end is not None:
                 # From 1 to n + 1, or from 0, or from where an earlier training ended, to n.
                 self._num_epochs = outer.end - (outer.start == 1)
-        loader = self._notes.loader
-        if not self._steps_planned and loader is not None and self._num_batches == self._num_steps:
-            self._steps_planned = loader.length or 0
         self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
         self._epoch.__enter__()
 
-    def begin_evaluation(self) -> None:
-        """Reports the steps before, and begins the evaluation."""
+    def _estimate_steps(self, run: Run) -> None:
+        """Plans the epochs by the length of the loader and the batches of each step, until one has ended."""
+        loader = self._notes.loader
+        if self._steps_planned or not self._num_epochs or loader is None or not loader.length or not self._num_batches:
+            return
+        self._steps_planned = -(-loader.length * self._num_steps // self._num_batches)
+        self._is_estimated = True
+        run.plan(epochs=self._num_epochs, steps=self._steps_planned)
+
+    def begin_evaluation(self, *, has_batch: bool) -> None:
+        """Reports the steps before, and begins the evaluation, unless it runs already."""
         run = self._run
+        if has_batch:
+            self._num_short = 0
         if run is None or self._evaluation is not None or self._num_short >= FEW_TIMES:
             return
         is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS

@@ -113,8 +113,11 @@ _STARRED = re.compile(r"\s{0,4}\*\s")
 _TEXT_VALUE = re.compile(r"=\s?(?!nan|inf)(?:['\"/A-Za-z\[(]|,)", re.IGNORECASE)
 """Texts as values, of which a line of metrics has at most one."""
 _CONFIGURATION = re.compile(
-    r"\s{0,4}(?:Namespace\(|Args\b|(?:Hyper)?parameters\b|Config\b|optimizer\b|Resum|Load|Restor)", re.IGNORECASE
+    r"\s{0,4}(?:Namespace\(|Args\b|(?:Hyper)?parameters\b|Config\b|optimizer\b|Resum|Load|Restor)|"
+    r"\s{0,40}\"[^\"]{1,100}\"\s?: ",
+    re.IGNORECASE,
 )
+"""How settings begin, and parts of JSON over several lines, which are settings or repeat results."""
 _PROSE = re.compile(
     r"\b(?:better|best(?!\s?[:=_])|improved?|did not|(?:sav(?:ed|ing)|load(?:ed|ing)|resum(?:ed|ing))\b.{0,30}"
     r"\b(?:model|checkpoints?|weights|to|from))\b",

@@ -187,7 +187,8 @@ class Stream:
             return False
         splits = line.split or split_of(fields[0].name)
         if not self.progress.has_begun:
-            return bool(splits) and is_loss_or_score(fields[0].name)
+            # A whole number is a setting: `train_loss_window: 500`.
+            return bool(splits) and is_loss_or_score(fields[0].name) and not fields[0].value.is_integer()
         if splits == "valid":
             return True
         if self._in_evaluation:

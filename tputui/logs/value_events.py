@@ -84,6 +84,8 @@ class LossRows:
         if not self._waiting:
             return
         cores = sorted(self._seen)
+        if not (self._per_core or self._cores or final) and len(self._waiting) == 1:
+            return  # One value may be of an evaluation before a training whose process reports its steps itself.
         if cores != self._cores:
             if not (final or self._is_settled(now)):
                 return
