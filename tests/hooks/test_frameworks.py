@@ -130,6 +130,7 @@ def test_lightning_is_reported_through_several_fits(launch: Launch) -> None:
     assert (shown["state"], shown["warnings"]) == ("done", [])
     assert "left by the user" in reported.out
     assert shown["lr"] == pytest.approx(truth["lr"])
+    assert (shown["loss_named"]["name"], shown["loss_named"]["source"]) == ("loss", "Line.training_step")
     # The second epoch of the last fit is the first one without improvement; neither sanity checks nor the test are one.
     epochs = of_type(reported.events, ev.EpochEnded)
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 3), (2, 6), (3, 9), (5, 17), (6, 25)]
@@ -252,6 +253,7 @@ def test_the_trainer_of_transformers_is_reported_once(launch: Launch, tmp_path: 
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 8), (2, 16), (3, 24)]
     assert [(plan.num_epochs, plan.steps_per_epoch) for plan in plans(reported)] == [(2, 8), (3, 8)]
     assert shown["lr"] == pytest.approx(0.1 / 8), "of the last step"
+    assert shown["loss_named"]["source"] == "Trainer.log"
     history, logged = logged_by_trainer(tmp_path / "history.json"), logged_in(reported.events)
     # The evaluation after the training is there too.
     assert [value for _, value, _ in logged["eval_loss"]][:3] == [value for _, value, _ in history["eval_loss"]]

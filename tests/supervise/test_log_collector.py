@@ -220,6 +220,32 @@ def test_values_of_a_file_that_is_read_late_belong_to_their_own_epochs(tmp_path:
     assert [event.valid.keys() for event in epochs] == [{"loss"}, {"loss"}, {"loss", "test_loss"}]
 
 
+def test_what_is_printed_of_an_epoch_is_told_when_the_next_one_runs(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    trained, reporter = Reporter(run_dir, "worker"), Reporter(run_dir, "logs")
+    trained.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1))
+    trained.emit(ev.EvaluationStarted(t=2.0, step=2, epoch=1))
+    trained.emit(ev.EpochStarted(t=3.0, epoch=2, first_step=3))
+    # All is known of the time at which the lines are printed.
+    trained.emit(ev.WarningRaised(t=4e9, text=""))
+    trained.flush(DEADLINE_S)
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+
+    def told() -> list[tuple[int, dict[str, float]]]:
+        ended = events_in(run_dir, "logs-0", ev.EpochEnded)
+        return [(event.epoch, {name: one.val for name, one in event.valid.items()}) for event in ended]
+
+    try:
+        collector.take_console(["validation loss 0.5"])
+        wait_for(lambda: told() == [(1, {"loss": 0.5})], "the validation loss")
+        collector.take_console(["validation accuracy 0.7"])
+        wait_for(lambda: told()[1:] == [(1, {"loss": 0.5, "accuracy": 0.7})], "the accuracy, which is read late")
+    finally:
+        collector.close()
+        reporter.close()
+        trained.close()
+
+
 def test_a_request_to_stop_ends_the_reading_of_long_logs_and_keeps_what_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from tputui.logs.tags import TagMeaning, TagNames, TagRule
 from tputui.reporting.device_values import PENDING_MAX, DeviceValues, host_row
 from tputui.reporting.run import Run
 from tputui.reporting.start import current, join
+from tputui.telemetry.events import LossNamed
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
 WRITE_INTERVAL_S = 1.0
@@ -48,12 +49,14 @@ class Harmless:
         self,
         task: str,
         config: Mapping[str, Any],
+        loss_from: str,
         runs_dir: str | None = None,
         *,
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        """Opens the run, or joins it; neither if another source reports to it."""
+        """Opens the run, or joins it; neither if another source reports to it. `loss_from` tells where the framework
+        has its loss from."""
         global _attached
         before = current()
         if self.is_attached and before is not None and before is not _attached:
@@ -64,6 +67,8 @@ class Harmless:
         # A run without a journal: tputui launched this process and reports it already, or only rank 0 is shown.
         self._run = run if run.is_active else None
         _attached = self._run if self.is_attached else None
+        if self._run is not None:
+            self._run.emit(LossNamed(t=time.time(), name="loss", source=loss_from))
 
     def _count_from(self, run: Run, step: int, epoch: int) -> None:
         """Begins a training that the framework counts from a step and an epoch, both the ones before the first."""

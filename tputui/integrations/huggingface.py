@@ -64,7 +64,7 @@ class _Hooks(Harmless):
         self._is_begun = True
         task = type(model).__name__ if model is not None else "Trainer"
         config = {"task": task, "epochs": state.num_train_epochs, **_changed(args)}
-        self._join(task, config, self._runs_dir, rank=args.process_index, world_size=args.world_size)
+        self._join(task, config, SOURCE, self._runs_dir, rank=args.process_index, world_size=args.world_size)
         if self._run is None:
             return
         self._count_from(self._run, int(state.global_step), math.floor(state.epoch or 0))

@@ -86,7 +86,8 @@ class _Hooks(Harmless):
 
     def _open(self) -> None:
         model: Any = self._model  # type: ignore[attr-defined]  # of Keras; `model` would copy the state of JAX
-        self._join(type(model).__name__, {"task": type(model).__name__, "epochs": self._num("epochs")}, self._runs_dir)
+        task = type(model).__name__
+        self._join(task, {"task": task, "epochs": self._num("epochs")}, SOURCE, self._runs_dir)
         self._logged = NamedMetrics(self._run, SOURCE) if self._run is not None else None
 
     def _num(self, name: str) -> int:

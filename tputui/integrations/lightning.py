@@ -63,7 +63,8 @@ class _Hooks(Harmless):
     def _open(self, trainer: Any, pl_module: Any) -> None:
         task = type(pl_module).__name__
         config = {"task": task, "epochs": trainer.max_epochs}
-        self._join(task, config, self._runs_dir, rank=trainer.global_rank, world_size=trainer.world_size)
+        ranks = {"rank": trainer.global_rank, "world_size": trainer.world_size}
+        self._join(task, config, f"{task}.training_step", self._runs_dir, **ranks)
 
     @harmless
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -102,6 +102,10 @@ class EpochTracker:
         self._has_trained = False
         self._monitor: str | None = None
         self._best = math.nan
+        self._best_before: tuple[str | None, float] = None, math.nan
+        """Of the epochs before the current one."""
+        self._has_new = False
+        """Whether the current epoch has validation values that are in no event."""
         self._ends: dict[int, int] = {}
         self._events: list[ev.Event] = []
 
@@ -138,10 +142,13 @@ class EpochTracker:
         is_whole = not counting.is_fractional and epoch == int(epoch)
         return self._ends.get(int(epoch) + offset if is_whole else counting.number_of(epoch))
 
-    def events(self, now: float, lr: float, *, final: bool = False) -> list[ev.Event]:
-        """The epochs that began or ended since the last call. `final`: the log has ended."""
+    def events(self, now: float, lr: float, *, final: bool = False, running: int = 0) -> list[ev.Event]:
+        """The epochs that began or ended since the last call. `final`: the log has ended; `running`: the epoch that a
+        training reports, so that those before have ended."""
         for counting in self._counting.values():
             self._settle(counting)
+        if self._has_new and self.number < running:
+            self._report_epoch(now)
         if final and self.number and (self._valid or self._has_all_steps):
             self._end(now)
         events, self._events = self._events, []
@@ -194,6 +201,7 @@ class EpochTracker:
     def _take(self, meaning: TagMeaning, value: float) -> None:
         if meaning.split == "valid":
             self._valid.add(meaning.label, value, is_newest=True)
+            self._has_new = True
         elif role_of(meaning.name) == "metric":
             self._train.add(meaning.label, value, is_newest=False)
 
@@ -216,21 +224,27 @@ class EpochTracker:
                 self._take(place.meaning, place.value)
 
     def _end(self, now: float) -> None:
-        train, valid = self._train, self._valid
+        self._report_epoch(now)
+        self._steps_before = None if self._valid else self._last_step - self.first_step + 1
         self._train, self._valid = _Means(), _Means()
-        self._steps_before = None if valid else self._last_step - self.first_step + 1
+        self._best_before = self._monitor, self._best
+
+    def _report_epoch(self, now: float) -> None:
+        """Tells the values of the current epoch, in place of what was told of it before."""
+        self._has_new = False
+        self._monitor, self._best = self._best_before
         self._events.append(
             ev.EpochEnded(
                 t=now,
                 epoch=self.number,
                 step=self._last_step,
-                train=train.readings("train"),
-                valid=valid.readings("valid"),
+                train=self._train.readings("train"),
+                valid=self._valid.readings("valid"),
                 train_s=math.nan,
                 valid_s=math.nan,
                 sections_s={},
                 lr=math.nan,
-                best=self._is_best(valid),
+                best=self._is_best(self._valid),
                 monitor=self._monitor or "",
             )
         )

@@ -470,7 +470,8 @@ class ValueEvents:
             text = "some steps of the loss are left out, because not every core logged a value for them"
             self._events.append(ev.WarningRaised(t=now, text=text))
         self._warn_of_left_out(now, final=final)
-        epochs = self._epochs.events(now, self._lr, final=final)
+        place = self.position_at(now, False) if self.position_at is not None else None
+        epochs = self._epochs.events(now, self._lr, final=final, running=place[1] if place is not None else 0)
         self._events += [event for event in epochs if not (is_reported and isinstance(event, ev.EpochStarted))]
         progress = self._pace.event(now, self._epochs, self._lr, self._examples_per_s)
         if progress is not None and not is_reported:
