@@ -16,6 +16,9 @@ from textual._wait import wait_for_idle
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
+from tests.deadline import DEADLINE_S
+from tputui.ui.widgets.dialogs import Notices
+
 _parse_rules = Stylesheet._parse_rules
 _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
 """Rules by style sheet, place and variables, of all apps: otherwise each parses the same ones as it starts."""
@@ -108,3 +111,10 @@ def _waits(frame: FrameType) -> bool:
 def _pilots_wait_for_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textual.pilot.wait_for_idle", is_idle)
     monkeypatch.setattr("textual.app.wait_for_idle", is_idle)
+
+
+@pytest.fixture(autouse=True)
+def _notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user reads a notice for seconds. A busy machine may need longer to reach the picture or the assertion."""
+    monkeypatch.setattr(Notices.__init__, "__defaults__", (DEADLINE_S,))
+    monkeypatch.setattr("tputui.ui.launch.screen.NOTICE_S", DEADLINE_S)

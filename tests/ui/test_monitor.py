@@ -563,7 +563,8 @@ def test_run_that_ends_while_looking_back_is_reported(tmp_path: Path) -> None:
         await pilot.press("left")
         await until(pilot, lambda: "looking back" in shown(pilot) and "the run continues" in shown(pilot))
         growing.go_on(60)
-        await until(pilot, lambda: "run DONE" in shown(pilot))
+        # It says "reading ..." instead until the last of the new events is read.
+        await until(pilot, lambda: "run DONE" in shown(pilot) and "reading ..." not in shown(pilot))
         assert "looking back" in shown(pilot)
         assert "the run continues" not in shown(pilot)
         await pilot.press("q")
