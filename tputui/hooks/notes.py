@@ -190,6 +190,9 @@ class ThreadNotes:
         """Notes a batch that was fetched with gradients."""
         self.loader = loader
         batch = BatchTaken(num_examples, waited_s)
+        if self.training is None and loader.num_batches <= 1:
+            # Those before are of an evaluation, or were counted, before the training.
+            self.records.clear()
         if self.is_evaluating:
             self._newest_batch = batch
         else:
