@@ -174,6 +174,9 @@ def epochs() -> None:
     test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[60:100]), batch_size=20)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    # Batches before the training are no examples of it.
+    mean = sum(batch.mean().item() for (batch,) in test) / len(test)
+    sys.stdout.write(f"mean of the examples {mean}\n")
     for epoch in range(3):
         network.train()
         for (batch,) in train:
