@@ -236,9 +236,9 @@ def test_what_is_printed_of_an_epoch_is_told_when_the_next_one_runs(tmp_path: Pa
         return [(event.epoch, {name: one.val for name, one in event.valid.items()}) for event in ended]
 
     try:
-        collector.take_console(["validation loss 0.5"])
+        collector.take_console([Printed("validation loss 0.5")])
         wait_for(lambda: told() == [(1, {"loss": 0.5})], "the validation loss")
-        collector.take_console(["validation accuracy 0.7"])
+        collector.take_console([Printed("validation accuracy 0.7")])
         wait_for(lambda: told()[1:] == [(1, {"loss": 0.5, "accuracy": 0.7})], "the accuracy, which is read late")
     finally:
         collector.close()

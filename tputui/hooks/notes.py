@@ -201,7 +201,7 @@ class ThreadNotes:
 
     def took_batch(self, loader: LoaderNotes, num_examples: int, waited_s: float) -> None:
         """Notes a batch that was fetched with gradients; an evaluation may do so, too."""
-        if self.training is None and loader.num_batches <= 1:
+        if self.training is None and (loader.num_batches <= 1 or len(self.records) > RECORDS_MAX):
             # Those before are of an evaluation, or were counted, before the training.
             self.records.clear()
         if not self.is_evaluating:
