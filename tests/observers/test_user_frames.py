@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import sysconfig
 import threading
+import weakref
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from tputui.observers.user_frames import AUTOGRAD_THREAD, NO_USER_FRAME, UserLine, user_frames, user_line
+from tputui.observers.user_frames import (
+    AUTOGRAD_THREAD,
+    NO_USER_FRAME,
+    UserLine,
+    local_variables,
+    user_frames,
+    user_line,
+)
 from tputui.telemetry.events import CodeFrame
 
 LIBRARY = """
@@ -63,3 +73,46 @@ def test_line_unknown_has_a_reason() -> None:
     assert done.wait(120)
     assert found == [(None, AUTOGRAD_THREAD)]
     assert user_line(None) == (None, NO_USER_FRAME)
+
+
+class Held:
+    """Something that a variable holds."""
+
+
+def test_a_look_at_the_variables_of_a_call_keeps_no_value_of_them() -> None:
+    def train() -> tuple[object, object]:
+        held = Held()
+        before = weakref.ref(held)
+        assert local_variables(sys._getframe())["held"] is held
+        held = Held()
+        return before(), held
+
+    assert train()[0] is None
+
+
+def test_a_look_at_the_variables_leaves_those_that_the_program_holds() -> None:
+    def train(lr: float) -> dict[str, object]:
+        options = locals()
+        assert local_variables(sys._getframe())["lr"] == lr
+        return options
+
+    assert train(0.5)["lr"] == 0.5
+
+
+def test_a_look_at_the_variables_from_a_trace_function_leaves_them() -> None:
+    looked = []
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        looked.append("lr" in local_variables(frame))
+        return trace
+
+    def train(lr: float) -> float:
+        return 2 * lr
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        doubled = train(0.5)
+    finally:
+        sys.settrace(before)
+    assert (doubled, all(looked)) == (1.0, True)

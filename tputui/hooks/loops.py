@@ -17,7 +17,7 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
-from tputui.observers.user_frames import user_frames
+from tputui.observers.user_frames import local_variables, user_frames
 
 FRAMES_MAX = 8
 """Calls of the user's code whose loops are read."""
@@ -75,7 +75,7 @@ class LoopWatch:
             frame = frame.f_back
         if frame is None or frame.f_code is not self.loop.code:
             return False
-        return bool(_value(self.loop.counter, frame.f_locals, frame.f_globals) != self.loop.value)
+        return bool(_value(self.loop.counter, local_variables(frame), frame.f_globals) != self.loop.value)
 
 
 class _Loop(NamedTuple):
@@ -95,7 +95,7 @@ def positions_at(caller: FrameType | None) -> list[LoopPosition]:
     for frame in islice(user_frames(caller), FRAMES_MAX):
         loops = [loop for loop in _loops_of(frame.f_code) if loop.first_line <= frame.f_lineno <= loop.last_line]
         if loops:
-            variables = frame.f_locals
+            variables = local_variables(frame)
             here = [_position(loop, variables, frame) for loop in loops]
             positions = [position for position in here if position is not None] + positions
     return positions

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from tputui.telemetry.stack_frames import owner_of
 FRAMES_MAX = 200
 """Calls that are examined, from the innermost one; a recursion of the user may be deeper."""
 AUTOGRAD_THREAD = "autograd thread: the backward pass runs in a thread without calls of Python code"
+_OWN_REFERENCES = 3
+"""Of the copies of a call's variables: its own, and those of `local_variables` and of `getrefcount`."""
 NO_USER_FRAME = "no code of the user is on the stack"
 
 _owner_of = lru_cache(maxsize=4096)(owner_of)
@@ -114,9 +117,23 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[ChangedIn
     ]
 
 
+def local_variables(frame: FrameType) -> Mapping[str, Any]:
+    """The variables of a call. Before Python 3.13 a call keeps what it copies for `f_locals`, such as the tensors of a
+    step, until the next look; these copies are dropped, unless the program holds them as its `locals()`."""
+    variables = frame.f_locals
+    if not frame.f_code.co_flags & CO_OPTIMIZED:
+        return variables  # Of a module, these are no copies.
+    copied = dict(variables)
+    # What a trace function leaves there becomes the variables again.
+    is_traced = sys.gettrace() is not None or sys.getprofile() is not None
+    if sys.version_info < (3, 13) and not is_traced and sys.getrefcount(variables) <= _OWN_REFERENCES:
+        variables.clear()
+    return copied
+
+
 def _tensors(frame: FrameType) -> Iterator[tuple[str, Any]]:
     tensor_type: Any = sys.modules["torch"].Tensor
-    for name, value in list(frame.f_locals.items()):
+    for name, value in local_variables(frame).items():
         if not name.startswith("__"):
             yield from _in_value(name, value, tensor_type, 0)
 
