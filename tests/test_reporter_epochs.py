@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tests.test_reporter_api import of_type, read_events, run_script, the_run
 from tputui.reporting.process import create_run
 from tputui.session import session
@@ -105,7 +106,7 @@ def test_the_slow_host_of_a_script_on_several_hosts_is_named(tmp_path: Path) -> 
         names = {"RANK": str(rank), "GROUP_RANK": host, "LOCAL_RANK": local}
         env = {**os.environ, **names, "WORLD_SIZE": "3", "GROUP_WORLD_SIZE": "2", RUN_DIR_VARIABLE: str(run_dir)}
         ranks.append(subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, env=env))
-    assert [rank.wait(240) for rank in ranks] == [0, 0, 0]
+    assert [rank.wait(DEADLINE_S) for rank in ranks] == [0, 0, 0]
 
     paces = {rank: of_type(read_events(run_dir / f"worker-{rank}.jsonl"), ev.HostPaceMeasured) for rank in places}
 

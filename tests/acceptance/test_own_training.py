@@ -16,6 +16,16 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.logged_values import unpack
 from tputui.telemetry.merge import events_of, open_tail
 
+UNTIL_SHOWN = """
+import os, pathlib, time
+
+def until_shown():
+    journal = pathlib.Path(os.environ["TPUTUI_RUN_DIR"], "logs-0.jsonl")
+    while b'"ValuesLogged"' not in journal.read_bytes():
+        time.sleep(0.02)
+"""
+"""Waits until values of the script are in the journal: it trains longer than the supervisor needs for a look."""
+
 BAR = """
 import sys, time
 from pathlib import Path
@@ -68,15 +78,16 @@ def test_a_script_that_names_only_its_steps_has_no_number_of_epochs(tmp_path: Pa
     assert result.out.count("training done at step 6") == 1
 
 
-SUMMARY_WRITER = """
-import time, torch
+SUMMARY_WRITER = f"""{UNTIL_SHOWN}
 from torch.utils.tensorboard import SummaryWriter
 writer = SummaryWriter("logs/first", flush_secs=1)
 for step in range(60):
     writer.add_scalar("Loss/train", 1 / (1 + step), step)
     if step % 20 == 19:
         writer.add_scalar("Accuracy/valid", step / 60, step)
-    time.sleep(0.05)
+    if step == 50:
+        writer.flush()
+        until_shown()
 writer.close()
 """
 
@@ -116,17 +127,21 @@ trainer = lightning.Trainer(
 trainer.fit(Fit(), data, data)
 """
 
-TRAINER = """
+TRAINER = f"""{UNTIL_SHOWN}
 import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 class Rows(torch.utils.data.Dataset):
     def __init__(self, count):
+        self.num_read = 0
         self.x = torch.randint(0, 60, (count, 12))
     def __len__(self):
         return len(self.x)
     def __getitem__(self, index):
-        return {"input_ids": self.x[index], "labels": (self.x[index].sum() > 360).long()}
+        self.num_read += 1
+        if self.num_read == 700:  # in its third epoch
+            until_shown()
+        return dict(input_ids=self.x[index], labels=(self.x[index].sum() > 360).long())
 
 config = BertConfig(
     vocab_size=60, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,

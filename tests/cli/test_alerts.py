@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import CommandResult, one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in
 from tests.ui.test_terminal import Terminal
 from tputui.session import session
@@ -215,7 +216,7 @@ def test_alert_rings_the_terminals_that_show_the_run(tmp_path: Path) -> None:
     assert b"\x07" not in replay.shown
     for terminal in (lines, screen, replay):
         terminal.close()
-        terminal.program.wait(120)
+        terminal.program.wait(DEADLINE_S)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 
+from tests.deadline import DEADLINE_S
 from tputui import config, data_sets, user_cache
 from tputui.cli.launch_service import EngineLaunchService
 from tputui.telemetry import requests, rundir
@@ -75,7 +76,7 @@ def test_run_is_started_detached_and_recorded(tmp_path: Path) -> None:
     run_dir = service.start(launch("epochs=1", name="mine"))
     requests.submit(run_dir, "stop_now", by="test", now=0.0)
     (supervisor,) = service.supervisors
-    supervisor.wait(240)
+    supervisor.wait(DEADLINE_S)
     manifest = rundir.read_manifest(run_dir)
     assert (manifest.run, manifest.config_path, manifest.argv) == (
         "mine",

@@ -208,7 +208,7 @@ def test_closed_pipe_is_not_an_error(recorded_run: Path) -> None:
 
     err = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(120), err) == (0, b"")
+    assert (process.wait(DEADLINE_S), err) == (0, b"")
 
 
 def test_internal_error_prints_traceback_and_exits_70(

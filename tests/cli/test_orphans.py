@@ -213,4 +213,4 @@ def test_unresponsive_orphan_is_killed_and_reported(
     assert found is not None
     monkeypatch.setattr(orphans, "ORPHAN_GRACE_S", 0.2)
     assert orphans.end_orphan(found) == "killed: it did not save and stop within 0.2 s"
-    assert sleeper.wait(120) == -signal.SIGKILL
+    assert sleeper.wait(DEADLINE_S) == -signal.SIGKILL

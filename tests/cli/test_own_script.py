@@ -163,7 +163,7 @@ while True:
     log = run_dir / "worker-0.log"
     child = int(wait_for(lambda: text_of(log).strip(), "the script's first line"))
 
-    stopped = tputui("stop", run_dir, "--wait", "120")
+    stopped = tputui("stop", run_dir, "--wait", f"{DEADLINE_S:g}")
 
     assert stopped.code == 0, stopped.out + stopped.err
     # The answer to the request is written before the end of the run.
@@ -266,7 +266,7 @@ def test_ranks_are_named_and_their_stacks_are_read_from_outside(tmp_path: Path) 
     # A process that was seen before its program began is named by the next search.
     wait_for(lambda: expected.items() <= roles().items(), "the names of the ranks")
 
-    stacks = tputui("stacks", run_dir, "--wait", "120")
+    stacks = tputui("stacks", run_dir, "--wait", f"{DEADLINE_S:g}")
     assert stacks.code == 0, stacks.err
     assert "rank 1" in stacks.out
     assert f"{tmp_path}/train.py:" in stacks.out

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import recorded
+from tests.deadline import DEADLINE_S
 from tputui.cli.main import main
 from tputui.telemetry import run_labels
 
@@ -96,7 +97,7 @@ def test_terminal_is_asked(tmp_path: Path, answer: bytes, is_left: bool) -> None
     try:
         child = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
         os.write(ours, answer)
-        assert child.wait(240) == (2 if is_left else 0)
+        assert child.wait(DEADLINE_S) == (2 if is_left else 0)
         shown = os.read(ours, 65_536).decode()
     finally:
         os.close(ours)

@@ -15,6 +15,7 @@ import pytest
 
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
+from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench
 from tputui.cli.main import main
 from tputui.state.reducer import RunState
@@ -60,7 +61,7 @@ def test_changes_of_a_live_run_print_lines_until_its_end(bench: Bench) -> None:
                 requests.submit(watched.run_dir, "checkpoint", by="test", now=time.time())
             elif lines[-1]["steps"] == 3 and [line["steps"] for line in lines].count(3) == 1:
                 requests.submit(watched.run_dir, "stop", by="test", now=time.time())
-        assert follower.wait(120) == 0
+        assert follower.wait(DEADLINE_S) == 0
     assert {1, 2, 3} <= {line["steps"] for line in lines}
     assert (lines[-1]["state"], lines[-1]["exit_code"]) == ("done", 0)
     assert all(name in lines[0] and name not in line for name in FIRST_ONLY for line in lines[1:])

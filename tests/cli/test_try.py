@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tputui.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -130,7 +131,7 @@ def test_termination_ends_both_processes(tmp_path: Path) -> None:
         assert process.stderr is not None
         assert any("measuring" in line for line in process.stderr)
         process.terminate()
-        assert process.wait(240.0) == 130
+        assert process.wait(DEADLINE_S) == 130
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not any(b"engine" in words.split(b"\0") and bytes(temporary) in words for words in commands)
     assert not list(temporary.iterdir())

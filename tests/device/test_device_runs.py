@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.helpers import tputui
+from tests.deadline import DEADLINE_S
 from tests.hermetic import REPOSITORY
 from tests.ports import reserved_port
 from tests.supervise.harness import events_in, wait_for
@@ -81,11 +82,11 @@ def test_memory_and_duty_cycle_of_every_core_are_shown(run_dir: Path, ports: lis
 
 
 def test_stacks_include_what_the_cores_execute(run_dir: Path, ports: list[int]) -> None:
-    printed = tputui("stacks", run_dir, "--wait", "120")
+    printed = tputui("stacks", run_dir, "--wait", f"{DEADLINE_S:g}")
     assert "at all-reduce.17, launch 812, pc 0x1a40, program cafecafe, 2 programs queued" in printed.out
     assert "%all-reduce.17 = f32[8]{0} all-reduce" in printed.out
     assert f"not known: no TPU runtime answers on port {ports[2]}" in printed.out
-    view = json.loads(tputui("stacks", run_dir, "--json", "--wait", "120").out)
+    view = json.loads(tputui("stacks", run_dir, "--json", "--wait", f"{DEADLINE_S:g}").out)
     assert [(core["core"], core["launch_id"], core["queued_programs"]) for core in view["cores"]] == [
         (0, 812, 2),
         (1, 812, 2),

@@ -135,7 +135,7 @@ def test_hanging_rank_is_named_with_waiters_and_stack(runs: dict[str, Watched]) 
     stall = stall_of(watched.dir)
     assert "core 1 waiting for data for " in stall.text
     assert "1 other in all-reduce at step 3" in stall.text
-    done = tputui("stacks", watched.dir, "--wait", "120")
+    done = tputui("stacks", watched.dir, "--wait", f"{DEADLINE_S:g}")
     assert done.code == 0, done.err
     rank = done.out[done.out.index("rank-1") :]
     assert "in EndingCurve._end" in rank

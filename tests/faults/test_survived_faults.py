@@ -146,7 +146,7 @@ def test_second_supervisor_is_rejected(run: Run) -> None:
 
 @at(*BORNE, fault="`tputui stacks`", sees="where every thread is, without stopping it")
 def test_stacks_are_reported_at_once(run: Run) -> None:
-    done = tputui("stacks", run.dir, "--wait", "120")
+    done = tputui("stacks", run.dir, "--wait", f"{DEADLINE_S:g}")
     assert done.code == ExitCode.DONE, done.err
     assert ("Gate.__call__" in done.out) == (run.moment in HELD)
     assert_training_continues(run)

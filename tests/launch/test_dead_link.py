@@ -18,6 +18,8 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.launch_messages import HostFailed
 
 LOST_AFTER_S = 3
+ENDED_AFTER_S = 120
+"""Far less than the time after which TCP or a timeout of torch gives up, on a machine that is ten times slower too."""
 
 
 def _ip(*words: str) -> None:
@@ -78,7 +80,7 @@ def test_a_host_that_lost_its_power_is_named_by_all_others(tmp_path: Path, kille
             power_off(pod[killed], names[killed])
             since = time.monotonic()
             assert [host.wait() for host in others] == [3, 3]
-            assert time.monotonic() - since < LOST_AFTER_S + 5 + 15
+            assert time.monotonic() - since < ENDED_AFTER_S
             assert pids_alive(pids) == []
             for host in others:
                 (failed,) = host.of_kind(HostFailed)
@@ -104,8 +106,7 @@ def test_both_sides_of_a_dead_link_end_within_seconds(tmp_path: Path, engine: st
             _ip("-n", names[1], "link", "set", "veth0", "down")
             cut = time.monotonic()
             assert [host.wait() for host in pod] == [3, 3]
-            # The limit, the time that a process has to end by itself, and polls.
-            assert time.monotonic() - cut < LOST_AFTER_S + 5 + 15
+            assert time.monotonic() - cut < ENDED_AFTER_S
             assert pids_alive(pids) == []
             for host, other in zip(pod, (1, 0), strict=True):
                 (failed,) = host.of_kind(HostFailed)

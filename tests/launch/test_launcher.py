@@ -158,7 +158,8 @@ def test_a_stop_while_the_training_process_loads_is_no_failure_of_any_host(tmp_p
 
 @pytest.mark.slow
 def test_no_training_process_outlives_its_agent_and_the_other_host_ends(tmp_path: Path) -> None:
-    with hosts(tmp_path, "launch.max_restarts=3", "launch.lost_after_s=5") as pod:
+    # Longer than this test waits: a launcher that waits for a processor is not lost.
+    with hosts(tmp_path, "launch.max_restarts=3", "launch.lost_after_s=2000") as pod:
         for host in pod:
             host.until(lambda host: host.events(ev.WorkerStarted) and len(host.journal()) > 1)
         (started,) = pod[1].events(ev.WorkerStarted)

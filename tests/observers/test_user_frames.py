@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.deadline import DEADLINE_S
 from tputui.observers.user_frames import (
     AUTOGRAD_THREAD,
     NO_USER_FRAME,
@@ -70,7 +71,7 @@ def test_line_unknown_has_a_reason() -> None:
         done.set()
 
     _thread.start_new_thread(on_native_thread, ())
-    assert done.wait(120)
+    assert done.wait(DEADLINE_S)
     assert found == [(None, AUTOGRAD_THREAD)]
     assert user_line(None) == (None, NO_USER_FRAME)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests import forked
 from tests.deadline import DEADLINE_S
-from tests.supervise.harness import Bench, Watched, is_running, wait_for
+from tests.supervise.harness import Bench, Watched, events_in, is_running, wait_for
 from tputui.exit_codes import ExitCode
 from tputui.session.session import load
 from tputui.telemetry import events as ev
@@ -24,6 +24,7 @@ HOLDS_THE_INTERPRETER = """
     def in_native_code():
         while True:
             ctypes.PyDLL(None).sleep(600)
+    beat(2)
     reporter.flush()
     in_native_code()
 """
@@ -52,6 +53,13 @@ SLOW = """
 """
 
 
+def ready_pid(watched: Watched) -> int:
+    """The process id of a worker that has installed the handler."""
+    pid = watched.worker_pid()
+    wait_for(lambda: len(events_in(watched.run_dir, "worker-0", ev.HeartbeatSent)) > 1, "the handler")
+    return pid
+
+
 def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
     """The output of the command."""
     return forked.run_tputui("stacks", str(watched.run_dir), *options, cwd=None, env=os.environ, timeout=DEADLINE_S)
@@ -60,7 +68,7 @@ def stacks(watched: Watched, *options: str) -> subprocess.CompletedProcess[str]:
 def test_process_reports_stacks_and_continues(bench: Bench) -> None:
     watched = bench.supervise(ANSWERS, env={"PYTHONPATH": str(HERE)})
     pid = watched.worker_pid()
-    done = stacks(watched, "--wait", "120")
+    done = stacks(watched, "--wait", f"{DEADLINE_S:g}")
     assert done.returncode == ExitCode.DONE, done.stderr
     assert f"worker-0 (pid {pid}): executing" in done.stdout
     assert "in your code: " in done.stdout
@@ -77,8 +85,8 @@ def test_process_reports_stacks_and_continues(bench: Bench) -> None:
 
 def test_process_holding_the_gil_is_asked_by_signal(bench: Bench) -> None:
     watched = bench.supervise(HOLDS_THE_INTERPRETER, env={"PYTHONPATH": str(HERE)})
-    pid = watched.worker_pid()
-    done = stacks(watched, "--json", "--wait", "120")
+    pid = ready_pid(watched)
+    done = stacks(watched, "--json", "--wait", f"{DEADLINE_S:g}")
     assert done.returncode == ExitCode.DONE, done.stderr
     (process,) = json.loads(done.stdout)["processes"]
     assert process["by_signal"]
@@ -88,7 +96,7 @@ def test_process_holding_the_gil_is_asked_by_signal(bench: Bench) -> None:
 
 def test_stopped_process_is_not_signalled(bench: Bench) -> None:
     watched = bench.supervise(HOLDS_THE_INTERPRETER, env={"PYTHONPATH": str(HERE)})
-    pid = watched.worker_pid()
+    pid = ready_pid(watched)
     os.kill(pid, signal.SIGSTOP)
     try:
         assert stacks(watched, "--wait", "0").returncode == ExitCode.UNANSWERED
@@ -103,7 +111,7 @@ def test_stopped_process_is_not_signalled(bench: Bench) -> None:
 def test_process_that_sends_heartbeats_is_not_signalled(bench: Bench) -> None:
     """It runs Python, so the handler could read its stacks while they change."""
     watched = bench.supervise(SLOW, env={"PYTHONPATH": str(HERE)})
-    pid = watched.worker_pid()
+    pid = ready_pid(watched)
     done = stacks(watched)
     assert done.returncode == ExitCode.UNANSWERED
     assert "no answer within 10 s from worker-0" in done.stderr
@@ -125,7 +133,7 @@ def test_process_without_handler_is_not_signalled(bench: Bench) -> None:
         "def in_native", "signal.signal(signal.SIGUSR1, signal.SIG_DFL)\n    def in_native"
     )
     watched = bench.supervise(resets, env={"PYTHONPATH": str(HERE)})
-    pid = watched.worker_pid()
+    pid = ready_pid(watched)
     done = stacks(watched, "--wait", "0")
     assert done.returncode == ExitCode.UNANSWERED
     (warning,) = wait_for(lambda: watched.events(ev.WarningRaised), "the reason")
