@@ -14,8 +14,8 @@ loss is `train loss`, whatever the form calls it. `optional` names series that a
 from __future__ import annotations
 
 import math
-import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,12 +105,18 @@ def tell(form: Form, folder: Path) -> Told:
             return Told({}, {})
     run_dir = rundir.create(folder / "runs", recorded.manifest())
     reporter = Reporter(run_dir, "logs")
-    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": [*form.files]})
+    collector = LogCollector(run_dir, _ended_pid(), reporter, {"cwd": str(folder), "logs": [*form.files]})
     collector.take_console([Printed(line) for line in form.console.split("\n")])
     _write_files(form, folder)
     collector.close()
     reporter.close()
     return told_of(run_dir)
+
+
+def _ended_pid() -> int:
+    """A process that has ended. This one may have files of other tests open, which would be logs of the command."""
+    with subprocess.Popen(["true"]) as ended:
+        return ended.pid
 
 
 def _write_files(form: Form, folder: Path) -> None:
