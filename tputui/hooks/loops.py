@@ -143,7 +143,6 @@ def _breaks(node: ast.If) -> bool:
 
 
 def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> LoopPosition | None:
-
     def value(node: ast.expr) -> Any:
         return _value(node, variables, frame.f_globals)
 

@@ -113,10 +113,8 @@ class HookedTraining:
         run, loader, outer = self._run, self._notes.loader, loops[0] if loops else None
         if run is None:
             return None
-        counts_epochs, has_epochs = (
-            outer is not None and _counts_epochs(outer),
-            loader is not None and loader.has_epochs,
-        )
+        has_epochs = loader is not None and loader.has_epochs
+        counts_epochs = outer is not None and _counts_epochs(outer)
         watches_after_s = None
         if outer is not None and counts_epochs:
             before = self._loops[0] if self._loops else outer
