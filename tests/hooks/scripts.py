@@ -292,6 +292,65 @@ def rounds() -> None:
                 tell(loss.item())
 
 
+def train_on(examples: torch.Tensor, lr: float) -> None:
+    """Two epochs with a loader, a model and an optimizer of their own."""
+    train = DataLoader(TensorDataset(examples), batch_size=4)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for epoch in range(2):
+        for (batch,) in train:
+            loss = (model(batch) - epoch).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+
+
+def folds() -> None:
+    examples = EXAMPLES.reshape(-1, 4)[:12]
+    for fold in range(3):
+        train_on(torch.cat([examples[: 4 * fold], examples[4 * fold + 4 :]]), lr=0.1 * (fold + 1))
+
+
+def search() -> None:
+    for lr in (0.1, 0.2, 0.3):
+        train_on(EXAMPLES.reshape(-1, 4)[:8], lr)
+
+
+def renewed() -> None:
+    """Makes a loader for each epoch, which is not called so."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for turn in range(3):
+        for (batch,) in DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[turn : turn + 16]), batch_size=4):
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+
+
+def turns() -> None:
+    """One optimizer makes several steps, then the other does."""
+    other = nn.Linear(4, 1)
+    first, second = torch.optim.SGD(network.parameters(), lr=0.01), torch.optim.SGD(other.parameters(), lr=0.02)
+    epochs = 3
+    for t in range(epochs):
+        for _ in range(4):
+            first.zero_grad()
+            loss = error_of(t)
+            loss.backward()
+            first.step()
+            tell(loss.item())
+        for _ in range(3):
+            second.zero_grad()
+            loss_v = (other(EXAMPLES[t]) + 1).square().mean()
+            loss_v.backward()
+            second.step()
+            sys.stdout.write(f"true loss_v {loss_v.item()!r}\n")
+        # Longer epochs than the shortest that are told exactly.
+        threading.Event().wait(0.1)
+
+
 def endless() -> None:
     examples = TensorDataset(EXAMPLES.reshape(-1, 4))
     sampler = torch.utils.data.RandomSampler(examples, replacement=True, num_samples=10**10)
@@ -314,7 +373,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, often, ahead, cycled, counted, rounds, endless,
+        epochs, parts, often, ahead, cycled, counted, rounds, endless, folds, search, renewed, turns,
     )
 }  # fmt: skip
 

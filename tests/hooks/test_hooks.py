@@ -151,6 +151,34 @@ def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_st
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
+@pytest.mark.parametrize(("way", "plans"), [("folds", {(6, 2)}), ("search", {(2, 2), (4, 2), (6, 2)})])
+def test_trainings_one_after_the_other_count_on(tmp_path: Path, way: str, plans: set[tuple[int, int]]) -> None:
+    script = told_alone(tmp_path, way)
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+    assert [(epoch.epoch, epoch.step) for epoch in script.snapshot.epochs] == [(n, 2 * n) for n in range(1, 7)]
+    np.testing.assert_allclose([epoch.lr for epoch in script.snapshot.epochs], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
+    events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
+    planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
+    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == plans
+
+
+def test_loaders_of_one_epoch_each_show_the_epochs_and_their_loop_how_many(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "renewed").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
+
+
+def test_optimizers_that_take_turns_lose_no_loss_of_the_training(tmp_path: Path) -> None:
+    script = told_alone(tmp_path, "turns")
+    assert [value for value in script.losses if value == value] == [np.float32(v) for v in script.printed["loss"]]
+    assert script.metrics["loss_v"] == script.printed["loss_v"]
+    snapshot = script.snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 6), (2, 12), (3, 18)]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 18)
+
+
 def test_the_error_that_ends_a_script_is_the_failure_with_its_step(tmp_path: Path) -> None:
     script = told_alone(tmp_path, "failing")
     assert script.code == 1
@@ -194,7 +222,7 @@ def test_losses_on_a_device_are_read_in_parts_and_each_once() -> None:
     held, passes = LossesOnDevice(torch, "cpu"), []
     loss = torch.zeros(1, requires_grad=True)
     for number in range(3 * LOSSES_MAX):
-        passes.append(BackwardPass(CallSite("loss", "train.py:1"), 0.0, True))
+        passes.append(BackwardPass(CallSite("loss", "train.py:1"), 0.0, 1))
         held.keep(passes[-1], loss + number)
         if number % 700 == 699:
             held.read(2)

@@ -94,7 +94,7 @@ def _note(thread: notes.ThreadNotes, root: Any, Tensor: Any, caller: FrameType) 
             site = thread.site = site_of(caller)
         if began_at >= thread.goes_on_at:
             thread.go_on(caller, began_at)
-        record = BackwardPass(site, began_at, num_optimizers > 0)
+        record = BackwardPass(site, began_at, num_optimizers)
         thread.records.append(record)
         if not isinstance(root, Tensor):
             root = _sum_of(root)

@@ -45,7 +45,12 @@ def hook(module: Any) -> None:
     @functools.wraps(real_next)
     def __next__(self: Any) -> Any:
         began = perf_counter()
-        batch = real_next(self)
+        try:
+            batch = real_next(self)
+        except StopIteration:
+            if (loader := _iterators.get(self)) is not None:
+                loader.has_ended = True
+            raise
         with contextlib.suppress(Exception):
             if (loader := _iterators.get(self)) is not None:
                 _took(loader, batch, perf_counter() - began)
@@ -99,7 +104,7 @@ def _begin_epoch(loader: LoaderNotes) -> None:
     training = notes.of_thread().training
     if loader.trains and loader.num_batches and training is not None:
         training.begin_epoch()
-    loader.num_batches = 0
+    loader.num_batches, loader.has_ended = 0, False
 
 
 def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 import operator
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -47,6 +48,8 @@ class LoopPosition(NamedTuple):
     end: int | None
     """The value of the counter after the last pass; None if the source does not tell."""
     counter: ast.expr
+    counts_epochs: bool
+    """Whether its counter or its bound is named so."""
     code: CodeType
     """The function that it is in."""
 
@@ -150,7 +153,20 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
     if counter is None:
         return None
     start, end = _bounds(loop.bound, value)
-    return LoopPosition(ast.unparse(counter), value(counter), start, end, counter, frame.f_code)
+    name = ast.unparse(counter)
+    counts_epochs = "epoch" in name.lower() or _is_number_of_epochs(loop.bound)
+    return LoopPosition(name, value(counter), start, end, counter, counts_epochs, frame.f_code)
+
+
+def _is_number_of_epochs(bound: ast.expr) -> bool:
+    """Whether a loop ends at a number of epochs: `range(args.num_epochs)`, but not `range(steps_per_epoch)`."""
+    if not isinstance(bound, ast.Call) or not bound.args:
+        return False
+    if not (isinstance(bound.func, ast.Name) and bound.func.id in _RANGES):
+        return any(isinstance(part, ast.Call) and _is_number_of_epochs(part) for part in bound.args)
+    parts = [part for part in ast.walk(bound.args[-1]) if isinstance(part, _COUNTERS)]
+    names = [part.id if isinstance(part, ast.Name) else part.attr for part in parts]
+    return any(re.search(r"(?<!per_)epochs?$", name.lower()) for name in names)
 
 
 def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | None, int | None]:

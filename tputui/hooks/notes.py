@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tputui.hooks.call_sites import UNKNOWN, CallSite
 from tputui.hooks.loops import LoopPosition, LoopWatch, positions_at
-from tputui.hooks.steps import BackwardPass, BatchTaken, Record
+from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerCreated, Record
 
 if TYPE_CHECKING:
     from tputui.reporting.device_values import DeviceValues
@@ -70,6 +70,8 @@ class LoaderNotes:
         """Whether a backward pass followed one of its batches."""
         self.num_batches = 0
         """Of its current epoch."""
+        self.has_ended = False
+        """Whether it gave all batches of that."""
 
     @property
     def has_epochs(self) -> bool:
@@ -117,6 +119,10 @@ class ThreadNotes:
         self.is_evaluating = False
         self.loader: LoaderNotes | None = None
         """That of the newest batch that was fetched with gradients."""
+        self._trained: LoaderNotes | None = None
+        """The newest of those that train."""
+        self.has_new_optimizer = False
+        """Whether an optimizer was created after the newest epoch began: for another training, if one begins."""
         self._held: list[BatchTaken] = []
         """The newest batches of that loader, in an evaluation: of the training if a backward pass follows."""
         self.num_steps = 0
@@ -150,8 +156,12 @@ class ThreadNotes:
             self.records += self._held
             self._held = []
             self.training.end_evaluation()
-        if self.loader is not None:
-            self.loader.trains = True
+        if (loader := self.loader) is not None and not loader.trains:
+            loader.trains = True
+            if self._trained is not None and (self._trained.has_ended or self.has_new_optimizer):
+                # Some programs make a loader for each epoch, or for each training.
+                self.training.begin_epoch()
+            self._trained = loader
         watch = self._watch
         if now >= self._loops_due or (watch is not None and now >= self._watch_due and watch.has_moved(caller)):
             loops = positions_at(caller)
@@ -188,6 +198,12 @@ class ThreadNotes:
             devices = self._devices = DeviceValues(lambda text: None)
         if not devices.add_snapshot(record, loss, record.site.name):
             devices.add(record, loss, record.site.name)
+
+    def created_optimizer(self) -> None:
+        """The program creates an optimizer. Before the training it means nothing."""
+        if self.training is not None:
+            self.records.append(OptimizerCreated())
+            self.has_new_optimizer = True
 
     def stepped(self, ended_at: float) -> None:
         """A step was noted: of an optimizer, or of a program that has none, whose backward passes are its steps."""

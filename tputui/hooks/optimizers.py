@@ -39,6 +39,7 @@ def hook(module: Any) -> None:
     @functools.wraps(real)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         backward.num_optimizers += 1
+        notes.of_thread().created_optimizer()
         real(self, *args, **options)
 
     module.Optimizer.__init__ = __init__

@@ -1,8 +1,9 @@
 """Puts what the hooks noted in a thread together into training steps. Pure.
 
-A step ends when an optimizer steps. Of several optimizers, such as those of a GAN, the one that stepped most counts.
-Backward passes from one line before it are parts of one loss: their mean, or their sum if each was divided by their
-number. A program without an optimizer of torch updates the weights itself, so each of its backward passes is a step.
+A step ends when an optimizer steps. Others that step before it does so again, such as that of a GAN, belong to the same
+step, unless they were created since: then a new training begins. Backward passes from one line before it are parts of
+one loss: their mean, or their sum if each was divided by their number. A program without an optimizer of torch updates
+the weights itself, so each of its backward passes is a step.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class BackwardPass(msgspec.Struct, gc=False):
     site: CallSite
     began_at: float
     """When the pass began (`time.perf_counter`)."""
-    has_optimizer: bool
-    """Whether the program has an optimizer of torch."""
+    num_optimizers: int
+    """Optimizers of torch that the program has created by then."""
     value: float | None = None
     """The loss; None while it waits on its device, or if the pass has none: its root has several elements, or it
     failed."""
@@ -48,6 +49,10 @@ class OptimizerStep(msgspec.Struct, gc=False):
     """Whether it ran backward passes itself, as LBFGS does."""
 
 
+class OptimizerCreated(msgspec.Struct, gc=False):
+    """The program created an optimizer."""
+
+
 class BatchTaken(msgspec.Struct, gc=False):
     """A loader of the training gave a batch."""
 
@@ -55,7 +60,7 @@ class BatchTaken(msgspec.Struct, gc=False):
     waited_s: float
 
 
-Record = BackwardPass | OptimizerStep | BatchTaken
+Record = BackwardPass | OptimizerStep | OptimizerCreated | BatchTaken
 
 
 class TrainingStep(msgspec.Struct):
@@ -71,12 +76,14 @@ class TrainingStep(msgspec.Struct):
 
 
 class StepAssembler:
-    """Assembles the steps of one thread. An optimizer that steps as often as the first belongs to the same step."""
+    """Assembles the steps of one thread."""
 
     def __init__(self) -> None:
         self._passes: list[BackwardPass] = []
-        self._counts: dict[int, int] = {}
-        """Steps of each optimizer."""
+        self._num_optimizers = 0
+        """Those that the program had at the newest backward pass."""
+        self._stepped: set[int] = set()
+        """Those that stepped in the newest step."""
         self._num_steps = 0
         self._ended: list[TrainingStep] = []
         self._open: TrainingStep | None = None
@@ -94,32 +101,38 @@ class StepAssembler:
         for record in records:
             if isinstance(record, BackwardPass):
                 self._passes.append(record)
+                self._num_optimizers = record.num_optimizers
                 if len(self._passes) > WAITING_MAX:
                     del self._passes[: WAITING_MAX // 2]
-                if not record.has_optimizer and not self._counts:
+                if not record.num_optimizers:
                     self._end_step(None, record.began_at)
             elif isinstance(record, BatchTaken):
                 self._batches.append(record.num_examples)
                 self._next.waited_s += record.waited_s
-            else:
+            elif isinstance(record, OptimizerStep):
                 self._take_optimizer_step(record)
+            else:
+                self.end_step()
         if is_last:
             self._close_step()
         ended, self._ended = self._ended, []
         return ended
 
+    def end_step(self) -> None:
+        """Ends the newest step, whichever optimizers step next."""
+        self._close_step()
+        self._stepped.clear()
+
     def num_steps_with(self, records: Iterable[Record]) -> int:
         """The steps of all records so far and of these ones; 0 if no optimizer made them."""
-        counts = Counter(self._counts)
-        counts.update(record.optimizer for record in records if isinstance(record, OptimizerStep))
-        return max(counts.values(), default=0)
+        stepped = set(self._stepped)
+        return self._num_steps + sum(_begins_step(stepped, record) for record in records)
 
     def _take_optimizer_step(self, record: OptimizerStep) -> None:
-        count = self._counts[record.optimizer] = self._counts.get(record.optimizer, 0) + 1
         if record.ran_closure:
             del self._passes[1:]
-        if count > self._num_steps:
-            self._num_steps = count
+        if _begins_step(self._stepped, record):
+            self._num_steps += 1
             self._end_step(record.lr, record.ended_at)
         else:
             self._add_passes(self._open if self._open is not None else self._next)
@@ -130,7 +143,7 @@ class StepAssembler:
         step.lr, step.ended_at = lr, ended_at
         step.num_batches, step.num_examples = self._take_batches()
         self._add_passes(step)
-        if len(self._counts) > 1 or self._num_steps == 1:
+        if self._num_optimizers > 1:
             self._open = step
         else:
             self._ended.append(step)
@@ -168,6 +181,19 @@ class StepAssembler:
             for site, calls in by_site.items():
                 step.losses[site] = _loss_of(site, calls)
         passes.clear()
+
+
+def _begins_step(stepped: set[int], record: Record) -> bool:
+    """Whether a record is the first step of an optimizer in a training step. Keeps `stepped`, the optimizers of it."""
+    if isinstance(record, OptimizerCreated):
+        stepped.clear()
+    if not isinstance(record, OptimizerStep):
+        return False
+    begins = not stepped or record.optimizer in stepped
+    if begins:
+        stepped.clear()
+    stepped.add(record.optimizer)
+    return begins
 
 
 def _loss_of(site: CallSite, calls: list[BackwardPass]) -> float:

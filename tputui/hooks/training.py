@@ -50,8 +50,16 @@ class HookedTraining:
         self._epoch: AbstractContextManager[None] | None = None
         self._num_begun = 0
         """Epochs that have begun."""
+        self._counted: int | None = None
+        """The newest of them as the script counts, ..."""
+        self._epochs_before = 0
+        """... and what is added to it: another training may count from the start again."""
         self._num_epochs: int | None = None
-        """As the outermost loop of the script counts."""
+        """As the loops of the script tell."""
+        self._entered: LoopPosition | None = None
+        """The outermost loop at the beginning of the newest epoch, where none counts epochs by name, ..."""
+        self._passes_are_epochs = True
+        """... and whether each of its passes was an epoch of the loader so far."""
         self._steps_before = self._steps_planned = 0
         """Steps before the epoch, and steps of an epoch as far as known."""
         self._is_estimated = False
@@ -114,7 +122,7 @@ class HookedTraining:
         if run is None:
             return None
         has_epochs = loader is not None and loader.has_epochs
-        counts_epochs = outer is not None and _counts_epochs(outer)
+        counts_epochs = outer is not None and outer.counts_epochs
         watches_after_s = None
         if outer is not None and counts_epochs:
             before = self._loops[0] if self._loops else outer
@@ -152,6 +160,7 @@ class HookedTraining:
         """Ends the epoch; the next one begins with the next backward pass, which shows its number."""
         if self._run is not None:
             self._report(decides=True)
+            self._assembler.end_step()
             self._leave_epoch()
             self._notes.look_again()
 
@@ -169,14 +178,47 @@ class HookedTraining:
         self._num_begun += 1
         self._steps_before = self._num_steps
         number = self._num_begun
-        outer = self._loops[0] if self._loops and _counts_epochs(self._loops[0]) else None
-        if outer is not None:
-            number = outer.value
-            if outer.end is not None:
+        around, loop = self._epoch_loops()
+        if loop is not None and around is None:
+            number = self._number_of(loop)
+            if loop.end is not None:
                 # From 1 to n + 1, or from 0, or from where an earlier training ended, to n.
-                self._num_epochs = outer.end - (outer.start == 1)
+                self._num_epochs = loop.end - (loop.start == 1) + self._epochs_before
+        elif loop is not None and around is not None and around.end is not None:
+            if loop.start is not None and loop.end is not None:
+                # As many for each pass of the loop around it, such as one for each fold.
+                num_before = number - 1 - (loop.value - loop.start)
+                self._num_epochs = num_before + (around.end - around.value) * (loop.end - loop.start)
+        elif loop is None and self._loops:
+            self._compare_passes(self._loops[0], number)
+        self._notes.has_new_optimizer = False
+        if self._num_epochs and self._steps_planned:
+            run.plan(epochs=self._num_epochs, steps=self._steps_planned)
         self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
         self._epoch.__enter__()
+
+    def _epoch_loops(self) -> tuple[LoopPosition | None, LoopPosition | None]:
+        """The loop that counts epochs, if one of the two outermost does, and the one around it."""
+        around = None
+        for loop in self._loops[:2]:
+            if loop.counts_epochs:
+                return around, loop
+            around = loop
+        return None, None
+
+    def _compare_passes(self, outer: LoopPosition, number: int) -> None:
+        """Concludes how many epochs there are from a loop that goes on with each epoch of the loader."""
+        entered, self._entered = self._entered, outer
+        if entered is not None and self._passes_are_epochs:
+            self._passes_are_epochs = outer.code is entered.code and outer.value == entered.value + 1
+            self._num_epochs = number + outer.end - outer.value - 1 if self._passes_are_epochs and outer.end else None
+
+    def _number_of(self, loop: LoopPosition) -> int:
+        """The number of an epoch as the script counts, or, once it began again with another training, goes on."""
+        before, self._counted = self._counted, loop.value
+        if before is not None and (loop.value < before or (loop.value == before and self._notes.has_new_optimizer)):
+            self._epochs_before += before + 1 - loop.value
+        return loop.value + self._epochs_before
 
     def _estimate_steps(self, run: Run) -> None:
         """Plans the epochs by the length of the loader and the batches of each step, until one has ended."""
@@ -216,10 +258,6 @@ def _main_loss(steps: list[TrainingStep]) -> CallSite | None:
             counts[site] = counts.get(site, 0) + 1
     most = max(counts.values(), default=0)
     return next((site for site in reversed(counts) if counts[site] == most), None)
-
-
-def _counts_epochs(loop: LoopPosition) -> bool:
-    return "epoch" in loop.name.lower()
 
 
 def make(notes: ThreadNotes) -> HookedTraining:
