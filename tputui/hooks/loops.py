@@ -50,6 +50,17 @@ class LoopPosition(NamedTuple):
     code: CodeType
     """The function that it is in."""
 
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether its passes are epochs."""
+        return "epoch" in self.name.lower()
+
+    @property
+    def last(self) -> int | None:
+        """Number of the last pass, from 1: of `range(1, n + 1)`, and of a range from 0, or from where an earlier
+        training ended, to n. None if the source does not tell."""
+        return None if self.end is None else self.end - (self.start == 1)
+
 
 class LoopWatch:
     """Notices when a loop goes on, in a fraction of the time of a look at all loops."""

@@ -114,7 +114,7 @@ class HookedTraining:
         if run is None:
             return None
         has_epochs = loader is not None and loader.has_epochs
-        counts_epochs = outer is not None and _counts_epochs(outer)
+        counts_epochs = outer is not None and outer.counts_epochs
         watches_after_s = None
         if outer is not None and counts_epochs:
             before = self._loops[0] if self._loops else outer
@@ -169,12 +169,9 @@ class HookedTraining:
         self._num_begun += 1
         self._steps_before = self._num_steps
         number = self._num_begun
-        outer = self._loops[0] if self._loops and _counts_epochs(self._loops[0]) else None
+        outer = self._loops[0] if self._loops and self._loops[0].counts_epochs else None
         if outer is not None:
-            number = outer.value
-            if outer.end is not None:
-                # From 1 to n + 1, or from 0, or from where an earlier training ended, to n.
-                self._num_epochs = outer.end - (outer.start == 1)
+            number, self._num_epochs = outer.value, outer.last or self._num_epochs
         self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
         self._epoch.__enter__()
 
@@ -216,10 +213,6 @@ def _main_loss(steps: list[TrainingStep]) -> CallSite | None:
             counts[site] = counts.get(site, 0) + 1
     most = max(counts.values(), default=0)
     return next((site for site in reversed(counts) if counts[site] == most), None)
-
-
-def _counts_epochs(loop: LoopPosition) -> bool:
-    return "epoch" in loop.name.lower()
 
 
 def make(notes: ThreadNotes) -> HookedTraining:
