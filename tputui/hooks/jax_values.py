@@ -28,7 +28,6 @@ from tputui.telemetry.events import LossNamed
 
 ITEMS_MAX = 32
 """Items of a dictionary among which an array is looked for."""
-_FLOATS = frozenset(("float32", "float64", "float16", "bfloat16"))
 _EVALUATES = re.compile(r"(?:^|_)(?:test|val|eval)", re.IGNORECASE)
 
 
@@ -78,8 +77,7 @@ class ReadValues:
 
     def take(self, frame: FrameType, array: Any, value: Any, *, is_printed: bool) -> None:
         """Takes a value that was read by a call of the user's code; `is_printed`: to be text, so the output has it."""
-        is_scalar = array.size == 1 and str(array.dtype) in _FLOATS
-        if not is_scalar or threading.current_thread() is not threading.main_thread() or was_asked():
+        if not _is_float(value) or threading.current_thread() is not threading.main_thread() or was_asked():
             return
         if (name := _name_of(array, frame)) is None or not (loops := positions_at(frame)):
             return
@@ -141,7 +139,7 @@ class ReadValues:
             run.meter("loss", read.value)
 
     def _take_step(self, run: Run, read: _Read) -> None:
-        loops = read.loops
+        loops, before = read.loops, self._step
         self._step = self._step_at(loops)
         total = _passes(loops) if read.epochs is None else _passes(loops[loops.index(read.epochs) + 1 :])
         if total is not None and not self._is_counted:
@@ -150,7 +148,10 @@ class ReadValues:
             else:
                 run.plan(epochs=read.epochs.last, steps=total)
                 self._last_step = self._shift + total * (read.epochs.value - (read.epochs.start or 0) + 1)
-        run.step(read.value, lr=self._lr, step=self._step)
+        if self._step == before + 1:
+            run.step_ended(read.value, None, self._lr, perf_counter())
+        else:
+            run.step(read.value, lr=self._lr, step=self._step)
 
     def _take_metric(self, run: Run, metrics: NamedMetrics, read: _Read) -> None:
         name, meaning = read.site.name, metrics.meaning_of(read.site.name)
@@ -213,6 +214,14 @@ def _passes_before(loops: list[LoopPosition]) -> int | None:
             return None
         passed += (loop.value - (loop.start or 0)) * inside
     return passed
+
+
+def _is_float(value: Any) -> bool:
+    """Whether a value that was read, as a number or an array of numpy, is one float."""
+    if type(value) is float:
+        return True
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and value.size == 1 and (dtype.kind == "f" or dtype.name == "bfloat16")
 
 
 def _name_of(array: Any, frame: FrameType) -> str | None:

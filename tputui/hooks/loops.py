@@ -34,6 +34,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"int": int, "max": max, "min": min}
+_text_of = lru_cache(maxsize=512)(ast.unparse)
 
 
 class LoopPosition(NamedTuple):
@@ -161,7 +162,7 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
     if counter is None:
         return None
     start, end = _bounds(loop.bound, value)
-    return LoopPosition(ast.unparse(counter), value(counter), start, end, counter, frame.f_code)
+    return LoopPosition(_text_of(counter), value(counter), start, end, counter, frame.f_code)
 
 
 def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | None, int | None]:
