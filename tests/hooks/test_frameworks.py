@@ -310,3 +310,95 @@ def test_fit_of_keras_is_reported(launch: Launch, tmp_path: Path, backend: str, 
     assert planned == [(4, 7, 200), (3, 5, 250)]
     assert [plan.lr for plan in plans(reported)] == pytest.approx([0.01, 0.01 * 0.9**14])
     assert [value for _, value, _ in logged_in(reported.events)["test_loss"]] == pytest.approx([] if own else test[:1])
+
+
+JAX = """
+import json
+import jax, jax.numpy as jnp, numpy as np
+
+@jax.jit
+def train_step(w, x):
+    loss, slope = jax.value_and_grad(lambda w: jnp.mean((x @ w - 1) ** 2))(w)
+    return w - 0.05 * slope, loss
+
+def rows(seed):
+    return np.random.default_rng(seed).normal(size=(8, 4)).astype("float32")
+
+w, truth = jnp.zeros(4), {}
+"""
+_READS_OF_STEPS = """
+per_epoch, count = 25, 0
+for epoch in range(1, 4):
+    for i in range(per_epoch):
+        w, loss = train_step(w, rows(i))
+        count += 1
+        if i % 10 == 0:
+            truth[count] = loss.item()
+    val_loss = train_step(w, rows(99))[1]
+    truth[f"valid {epoch}"] = float(val_loss)
+json.dump(truth, open("truth.json", "w"))
+"""
+_READS_OF_EPOCHS = """
+for epoch in range(5):
+    for i in range(7):
+        w, loss = train_step(w, rows(i))
+    print(f"Epoch {epoch}: training loss {loss}")
+    truth[f"epoch {epoch + 1}"] = float(loss)
+json.dump(truth, open("truth.json", "w"))
+"""
+_READS_OF_BATCHES = """
+def batches():
+    yield from map(rows, range(9))
+
+def evaluate(w):
+    total = 0.0
+    for i, x in enumerate(batches()):
+        loss = train_step(w, x)[1]
+        total += float(loss)
+    return total
+
+for epoch in range(2):
+    for x in batches():
+        w, loss = train_step(w, x)
+        truth[len(truth) + 1] = float(loss)
+    evaluate(w)
+json.dump(truth, open("truth.json", "w"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("reads", "ends", "per_epoch"),
+    [(_READS_OF_STEPS, [25, 50, 75], 25), (_READS_OF_EPOCHS, [0] * 5, 0), (_READS_OF_BATCHES, [9, 18], 9)],
+    ids=["steps", "epochs", "batches"],
+)
+def test_values_that_a_jax_script_reads_have_their_names_and_places(
+    launch: Launch, reads: str, ends: list[int], per_epoch: int
+) -> None:
+    reported = launch(JAX + reads, JAX_PLATFORMS="cpu")
+    truth, shown = reported.truth, reported.shown
+    assert reported.losses() == pytest.approx({int(step): truth[step] for step in truth if step.isdigit()})
+    assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", ends[-1], [])
+    assert shown["loss_named"]["name"] == "loss"
+    epochs = of_type(reported.events, ev.EpochEnded)
+    assert [(epoch.epoch, epoch.step) for epoch in epochs] == list(enumerate(ends, start=1))
+    planned = plans(reported)[-1]
+    assert (planned.num_epochs, planned.steps_per_epoch) == (len(ends), per_epoch)
+    for epoch in epochs:
+        if f"valid {epoch.epoch}" in truth:
+            assert epoch.valid["loss"].avg == pytest.approx(truth[f"valid {epoch.epoch}"])
+        if f"epoch {epoch.epoch}" in truth:
+            assert epoch.train["loss"].avg == pytest.approx(truth[f"epoch {epoch.epoch}"])
+
+
+def test_steps_of_a_jax_script_are_those_of_its_loop(launch: Launch) -> None:
+    loop = """
+for step in range(30):
+    w, loss = train_step(w, rows(step))
+    if step % 7 == 0:
+        truth[step + 1] = float(loss)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert reported.shown["plan"]["total_steps"] == 30
+    assert not of_type(reported.events, ev.EpochStarted)

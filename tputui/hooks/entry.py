@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from tputui.observers.autoload import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tputui.hooks.notes import ReportedTraining, ThreadNotes
 
 _is_hooked = _is_reporting = False
@@ -42,6 +44,30 @@ def jax_started() -> None:
 
         autoload.jax_started()
         frameworks.attach_frameworks()
+        from tputui.observers.sinks import is_disabled
+
+        if not is_disabled():
+            _report_values_of_jax()
+
+
+def _report_values_of_jax() -> None:
+    """Reports what the script reads, from the first value on."""
+    from time import perf_counter
+
+    from tputui.observers import jax_reads
+
+    began_at = perf_counter()
+
+    def take_first(*read: Any, is_printed: bool) -> None:
+        from tputui.hooks.jax_values import ReadValues
+        from tputui.reporting.start import before_close
+
+        values = ReadValues(began_at)
+        before_close(lambda ending: values.end(is_done=ending.outcome is None and ending.failure is None))
+        jax_reads.report_values_to(values.take)
+        values.take(*read, is_printed=is_printed)
+
+    jax_reads.report_values_to(take_first)
 
 
 def hook_torch() -> None:

@@ -35,6 +35,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"int": int, "max": max, "min": min}
+_text_of = lru_cache(maxsize=512)(ast.unparse)
 
 
 class LoopPosition(NamedTuple):
@@ -52,6 +53,12 @@ class LoopPosition(NamedTuple):
     """Whether its counter or its bound is named so."""
     code: CodeType
     """The function that it is in."""
+
+    @property
+    def last(self) -> int | None:
+        """Number of the last pass, from 1: of `range(1, n + 1)`, and of a range from 0, or from where an earlier
+        training ended, to n. None if the source does not tell."""
+        return None if self.end is None else self.end - (self.start == 1)
 
 
 class LoopWatch:
@@ -153,11 +160,12 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
     if counter is None:
         return None
     start, end = _bounds(loop.bound, value)
-    name = ast.unparse(counter)
+    name = _text_of(counter)
     counts_epochs = "epoch" in name.lower() or _is_number_of_epochs(loop.bound)
     return LoopPosition(name, value(counter), start, end, counter, counts_epochs, frame.f_code)
 
 
+@lru_cache(maxsize=512)
 def _is_number_of_epochs(bound: ast.expr) -> bool:
     """Whether a loop ends at a number of epochs: `range(args.num_epochs)`, but not `range(steps_per_epoch)`."""
     if not isinstance(bound, ast.Call) or not bound.args:

@@ -181,9 +181,8 @@ class HookedTraining:
         around, loop = self._epoch_loops()
         if loop is not None and around is None:
             number = self._number_of(loop)
-            if loop.end is not None:
-                # From 1 to n + 1, or from 0, or from where an earlier training ended, to n.
-                self._num_epochs = loop.end - (loop.start == 1) + self._epochs_before
+            if loop.last is not None:
+                self._num_epochs = loop.last + self._epochs_before
         elif loop is not None and around is not None and around.end is not None:
             if loop.start is not None and loop.end is not None:
                 # As many for each pass of the loop around it, such as one for each fold.

@@ -102,7 +102,10 @@ class Stream:
     def parse(self, text: str, t: float, *, is_mixed: bool) -> list[LoggedValue]:
         """The values of one line or update of a bar. `is_mixed`: several ranks print without their rank."""
         if "%|" in text and (bar := TQDM.match(text)) is not None:
-            return self._of_tqdm(bar, text, t)
+            # What a script prints while its bar is drawn follows on the same line.
+            behind = text[bar.end() :]
+            is_line = bool(behind.strip()) and "%|" not in behind
+            return self._of_tqdm(bar, text, t) + (self.parse(behind, t, is_mixed=is_mixed) if is_line else [])
         if "%|" in text:
             return []
         if "\u2022" in text and (rich := RICH.match(text)) is not None:

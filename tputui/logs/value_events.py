@@ -384,7 +384,8 @@ class ValueEvents:
     def _placed(
         self, column: _PendingValues, step: int | None, epoch: float | None, t: float
     ) -> tuple[int | None, float | None]:
-        """The step of a value, and the epoch of one of an evaluation, of a training that reports them."""
+        """The step of a value of a training that reports its own, and the epoch if it is of an evaluation, or if steps
+        are not known."""
         evaluates = column.is_valid
         place = self.position_at(t, evaluates) if self.position_at is not None else None
         if epoch is not None and (epoch == 0 or epoch != int(epoch)):
@@ -397,7 +398,7 @@ class ValueEvents:
             # A file may be read long after the epoch, and a line when the next one has begun.
             as_logged = int(epoch) + self._counts_from_0.get(column.source, False) + epochs.start - 1
             number = as_logged if as_logged in epochs else number
-        return place[0] if step is None else step, float(number) if number and evaluates else None
+        return place[0] if step is None else step, float(number) if number and (evaluates or not place[0]) else None
 
     def _epochs_of_steps(self, source: str, values: Sequence[LoggedValue]) -> dict[int, float] | None:
         """The epochs by step that a scalar named `epoch` tells, which Lightning logs beside the others; None if a log

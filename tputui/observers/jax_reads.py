@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from tputui.observers.loop_counter import LoopCounter
 from tputui.observers.numpy_hook import NumpyHook
 from tputui.observers.sinks import observes_all, process_sink
-from tputui.observers.user_frames import is_user_file, line_of
+from tputui.observers.user_frames import line_of, user_frames
 from tputui.telemetry.events import ObservationEnded, SyncObserved
 
 ARMED_AFTER = 6
@@ -64,6 +64,16 @@ _OPERATIONS = {
     "item": ".item()",
     "device_get": "jax.device_get()",
 }
+_TO_TEXT = ("print()", "format()")
+
+_take_value: Callable[..., None] | None = None
+
+
+def report_values_to(take: Callable[..., None]) -> None:
+    """Calls `take` for every value that is read: with the call of the user's code, the array, its value, and
+    `is_printed`, whether it was read to be text."""
+    global _take_value
+    _take_value = take
 
 
 class _Line:
@@ -191,7 +201,7 @@ class JaxReads:
                 return read(array)
             start = perf_counter()
             result = read(array)
-            observe(perf_counter() - start, sys._getframe(1), None)
+            observe(perf_counter() - start, sys._getframe(1), None, array, result)
             return result
 
         self._array._value = property(value, doc=self._array.__dict__["_value"].__doc__)
@@ -225,24 +235,29 @@ class JaxReads:
         def timed(*args: Any, **kwargs: Any) -> Any:
             if not args or not is_read(args[0]) or getattr(inside, "is_reading", False):
                 return function(*args, **kwargs)
-            inside.is_reading = True
+            inside.is_reading, result = True, None
             start = perf_counter()
             try:
-                return function(*args, **kwargs)
+                result = function(*args, **kwargs)
+                return result
             finally:
                 inside.is_reading = False
-                observe(perf_counter() - start, sys._getframe(1), operation)
+                observe(perf_counter() - start, sys._getframe(1), operation, args[0], result)
 
         return timed
 
-    def _observe(self, waited_s: float, frame: FrameType, operation: str | None) -> None:
-        """Counts a read; arms and disarms the counting of loops."""
+    def _observe(self, waited_s: float, frame: FrameType, operation: str | None, array: Any, value: Any) -> None:
+        """Counts a read; arms and disarms the counting of loops. `value` was read from `array`; None if that failed."""
         # A read by a signal handler meanwhile would wait for the lock forever.
         self._inside.is_reading = True
         try:
             # The value was read; the program goes on whatever happens here.
             with contextlib.suppress(Exception):
-                self._count(waited_s, frame, operation)
+                if (user := next(user_frames(frame), None)) is not None:
+                    self._count(waited_s, frame, user, operation)
+                    if value is not None and _take_value is not None:
+                        is_printed = (operation or _operation(frame, user)) in _TO_TEXT
+                        _take_value(user, array, value, is_printed=is_printed)
         finally:
             self._inside.is_reading = False
 
@@ -254,12 +269,7 @@ class JaxReads:
         if window is not None:
             window.loops.stop()
 
-    def _count(self, waited_s: float, frame: FrameType, operation: str | None) -> None:
-        user: FrameType | None = frame
-        while user is not None and not is_user_file(user.f_code.co_filename):
-            user = user.f_back
-        if user is None:
-            return
+    def _count(self, waited_s: float, frame: FrameType, user: FrameType, operation: str | None) -> None:
         key = _Key(user.f_code, user.f_lineno)
         with self._lock:
             line = self._lines.get(key)

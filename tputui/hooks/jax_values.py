@@ -1,0 +1,238 @@
+"""Reports what a JAX script reads from its device, under the names of its variables and at the place in its loops.
+
+JAX shows no training from inside: a step is a compiled function like any other. But a script that wants to know its
+loss reads it in the loop that trains, and the counter of that loop tells which step it is. The first loss that is read
+so is that of the training, unless the name of the variable or of the function is that of an evaluation.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from time import perf_counter
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from tputui.hooks.loops import LoopPosition, positions_at
+from tputui.hooks.notes import is_training
+from tputui.integrations.callbacks import NamedMetrics
+from tputui.logs.tags import is_test, loss_rank, meaning_of, role_of
+from tputui.logs.value_events import planned
+from tputui.observers.user_frames import local_variables
+from tputui.reporting.run import EpochContext, Run
+from tputui.reporting.start import join_unasked, was_asked
+from tputui.telemetry.events import LossNamed
+
+ITEMS_MAX = 32
+"""Items of a dictionary among which an array is looked for."""
+_EVALUATES = re.compile(r"(?:^|_)(?:test|val|eval)", re.IGNORECASE)
+
+
+class _Site(NamedTuple):
+    """A variable at a line of code."""
+
+    name: str
+    code: CodeType
+    line: int
+
+
+class _Read(NamedTuple):
+    """A value that was read in a loop."""
+
+    site: _Site
+    value: float
+    loops: list[LoopPosition]
+    epochs: LoopPosition | None
+    """The loop that counts epochs."""
+
+
+class ReadValues:
+    """The values that the main thread of a script reads."""
+
+    def __init__(self, began_at: float) -> None:
+        """`began_at`: when JAX began (`time.perf_counter`)."""
+        self._run: Run | None = None
+        self._metrics: NamedMetrics | None = None
+        self._loss: _Site | None = None
+        """Where that of the training is read, once it is known."""
+        self._has_steps = True
+        """Whether the loss is that of a step, not of an epoch."""
+        self._first: _Read | None = None
+        """The first loss in a loop of epochs, until it is known whether there is one in each step."""
+        self._lr: float | None = None
+        self._epoch: EpochContext | None = None
+        self._began_at = self._read_at = began_at
+        """When the epoch began, and when its newest value was read."""
+        self._newest: list[LoopPosition] = []
+        """The loops around the newest loss."""
+        self._is_counted = False
+        """Whether a loop without a counter is around the loss, so that each one is a step."""
+        self._step = self._shift = 0
+        """The newest step, and what is added to the counter of a loop since it has begun anew."""
+        self._last_step = 0
+        """That of the epoch, if the loops tell."""
+
+    def take(self, frame: FrameType, array: Any, value: Any, *, is_printed: bool) -> None:
+        """Takes a value that was read by a call of the user's code; `is_printed`: to be text, so the output has it."""
+        if not _is_float(value) or threading.current_thread() is not threading.main_thread() or was_asked():
+            return
+        if (name := _name_of(array, frame)) is None or not (loops := positions_at(frame)):
+            return
+        if loops[-1].code is frame.f_code and _EVALUATES.search(frame.f_code.co_name):
+            return  # Of one batch of an evaluation.
+        epochs = next((loop for loop in loops if loop.counts_epochs), None)
+        read = _Read(_Site(name, frame.f_code, frame.f_lineno), float(value), loops, epochs)
+        is_loss = self._is_loss(read)
+        if self._run is None and (epochs is not None or is_loss):
+            self._join()
+        run, metrics = self._run, self._metrics
+        if run is None or metrics is None:
+            return
+        if epochs is not None:
+            self._enter_epoch(run, epochs)
+        if is_loss:
+            self._take_loss(run, read)
+        elif role_of(name) == "lr":
+            self._lr = read.value
+        elif not is_printed:
+            self._take_metric(run, metrics, read)
+        self._read_at = perf_counter()
+
+    def end(self, *, is_done: bool) -> None:
+        """Reports the rest; `is_done`: no error and no request ended the training."""
+        if self._metrics is not None:
+            self._metrics.write(all_values=True)
+        if is_done and self._run is not None:
+            self._leave_epoch(self._run)
+
+    def _is_loss(self, read: _Read) -> bool:
+        """Whether a value is the loss of the training; the first one that may be is it."""
+        if self._loss is None:
+            meaning = meaning_of(read.site.name)
+            if meaning.split == "valid" or is_test(meaning.name) or loss_rank(meaning) is None:
+                return False
+            self._loss = read.site
+        return read.site == self._loss
+
+    def _join(self) -> None:
+        run = None if is_training() else join_unasked(Path(sys.argv[0] if sys.argv else "").stem or "run")
+        if run is not None:
+            self._run, self._metrics = run, NamedMetrics(run, "read")
+
+    def _take_loss(self, run: Run, read: _Read) -> None:
+        if not self._newest:
+            site = read.site
+            run.emit(LossNamed(t=time.time(), name=site.name, source=f"{Path(site.code.co_filename).name}:{site.line}"))
+            if read.loops[-1].counts_epochs:
+                self._first, self._newest = read, read.loops
+                return
+        if (first := self._first) is not None:
+            # Two in one pass of the epochs.
+            self._first, self._is_counted = None, True
+            self._take_step(run, first)
+        if self._has_steps:
+            self._take_step(run, read)
+        else:
+            run.meter("loss", read.value)
+
+    def _take_step(self, run: Run, read: _Read) -> None:
+        loops, before = read.loops, self._step
+        self._step = self._step_at(loops)
+        total = _passes(loops) if read.epochs is None else _passes(loops[loops.index(read.epochs) + 1 :])
+        if total is not None and not self._is_counted:
+            if read.epochs is None:
+                run.plan(total_steps=total + self._shift)
+            else:
+                run.plan(epochs=read.epochs.last, steps=total)
+                self._last_step = self._shift + total * (read.epochs.value - (read.epochs.start or 0) + 1)
+        if self._step == before + 1:
+            run.step_ended(read.value, None, self._lr, perf_counter())
+        else:
+            run.step(read.value, lr=self._lr, step=self._step)
+
+    def _take_metric(self, run: Run, metrics: NamedMetrics, read: _Read) -> None:
+        name, meaning = read.site.name, metrics.meaning_of(read.site.name)
+        if meaning is not None and meaning.split == "valid" and read.epochs is not None:
+            run.valid({meaning.label: read.value})
+        else:
+            metrics.take({name: read.value}, self._step)
+
+    def _step_at(self, loops: list[LoopPosition]) -> int:
+        """Number of the step in which the loss was read."""
+        before, self._newest = self._newest, loops
+        self._is_counted = self._is_counted or before == loops
+        if self._is_counted:
+            return self._step + 1
+        inner, earlier = loops[-1], _passes_before(loops)
+        step = (earlier or 0) + (inner.value if inner.start is None else inner.value - inner.start + 1)
+        if step + self._shift <= self._step or (earlier is None and before and before[:-1] != loops[:-1]):
+            self._shift = self._step
+        return step + self._shift
+
+    def _enter_epoch(self, run: Run, epochs: LoopPosition) -> None:
+        before = self._epoch
+        if before is not None and before.number == epochs.value:
+            return
+        self._leave_epoch(run)
+        if before is None and epochs.last is not None:
+            run.emit(planned(time.time(), 0, epochs.last))
+        self._epoch = EpochContext(run, epochs.value, epochs.last, None)
+        run.begin_epoch(self._epoch)
+
+    def _leave_epoch(self, run: Run) -> None:
+        """Ends the epoch, if one is open. It took until its last value was read, from the last one of that before."""
+        if (first := self._first) is not None:
+            self._first, self._has_steps = None, False
+            run.meter("loss", first.value)
+        if self._epoch is not None:
+            if self._last_step > self._step:
+                # Their losses were not read.
+                self._step = self._last_step
+                run.step(step=self._step)
+            run.end_epoch(self._read_at - self._began_at)
+            self._epoch, self._began_at = None, self._read_at
+
+
+def _passes(loops: list[LoopPosition]) -> int | None:
+    """How often the innermost of some loops, each inside the one before it, is passed in all; None if not known."""
+    total = 1
+    for loop in loops:
+        if loop.end is None:
+            return None
+        total *= loop.end - (loop.start or 0)
+    return total if loops else None
+
+
+def _passes_before(loops: list[LoopPosition]) -> int | None:
+    """Passes of the innermost loop in earlier passes of those around it; None if not known."""
+    passed = 0
+    for place, loop in enumerate(loops[:-1], 1):
+        if (inside := _passes(loops[place:])) is None:
+            return None
+        passed += (loop.value - (loop.start or 0)) * inside
+    return passed
+
+
+def _is_float(value: Any) -> bool:
+    """Whether a value that was read, as a number or an array of numpy, is one float."""
+    if type(value) is float:
+        return True
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and value.size == 1 and (dtype.kind == "f" or dtype.name == "bfloat16")
+
+
+def _name_of(array: Any, frame: FrameType) -> str | None:
+    """The variable of a call, or the key of a dictionary in one, that has an array."""
+    variables = local_variables(frame)
+    for name, held in variables.items():
+        if held is array:
+            return name
+    for held in variables.values():
+        if type(held) is dict and len(held) <= ITEMS_MAX:
+            for key, item in held.items():
+                if item is array and type(key) is str:
+                    return key
+    return None
