@@ -227,6 +227,23 @@ def often() -> None:
         sys.stdout.write(f"validation loss {sum(losses) / len(losses)}\n")
 
 
+def briefly() -> None:
+    """Evaluates without a loader in each of many short epochs, and prints the result of every fourth."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for epoch in range(STEPS):
+        network.train()
+        loss = error_of(0)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        network.eval()
+        with torch.no_grad():
+            held_out = error_of(1)
+        if epoch % 4 == 3:
+            sys.stdout.write(f"epoch {epoch + 1}: validation loss {held_out.item()}\n")
+
+
 def ahead() -> None:
     """Fetches a batch before it trains on the one before, as accelerate and timm do."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:60]), batch_size=16)
@@ -314,7 +331,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, often, ahead, cycled, counted, rounds, endless,
+        epochs, parts, often, briefly, ahead, cycled, counted, rounds, endless,
     )
 }  # fmt: skip
 

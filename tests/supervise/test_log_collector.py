@@ -197,6 +197,24 @@ def test_results_belong_to_the_evaluation_during_which_they_were_printed_however
     assert placed == [(10, 1.0, 0.5), (20, 2.0, 0.25), (30, 3.0, 0.125)]
 
 
+def test_results_of_an_epoch_that_was_too_short_to_be_told_belong_to_it(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))
+    worker = Reporter(run_dir, "worker")
+    worker.emit(replace(plan, num_epochs=9, steps_per_epoch=1, first_step=1))
+    for epoch in (1, 2, 5):
+        worker.emit(ev.EpochStarted(t=1.0, epoch=epoch, first_step=epoch, printed_bytes=0))
+    worker.emit(ev.EvaluationStarted(t=2.0, epoch=5, step=7, printed_bytes=0))
+    worker.close()
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    collector.take_console([Printed("epoch 7: validation loss 0.5")])
+    collector.close()
+    reporter.close()
+    [logged] = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)]
+    assert ([*logged.steps], [*(logged.epochs or ())]) == ([7], [7.0])
+
+
 def test_values_of_a_file_that_is_read_late_belong_to_their_own_epochs(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))

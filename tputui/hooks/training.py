@@ -25,7 +25,7 @@ SHORTEST_EPOCH_S = 0.05
 FEW_STEPS = 2
 """With fewer steps between two evaluations, a module is kept in that mode in each step, such as a teacher, ..."""
 FEW_TIMES = 4
-"""... if that was so as many times in a row."""
+"""... if that was so as many times in a row. Then it evaluates if it prints while it does so."""
 
 
 class HookedTraining:
@@ -60,6 +60,8 @@ class HookedTraining:
         self._evaluated_at_step = 0
         self._num_short = 0
         """Evaluations in a row with few steps before them."""
+        self._unsure: tuple[float, int] | None = None
+        """When a mode began that is an evaluation if something is printed in it, and the bytes of output before."""
 
     def report(self) -> None:
         """Reports the steps that were noted, as far as their losses are known."""
@@ -95,7 +97,12 @@ class HookedTraining:
         """Reports the rest; `is_done`: no error and no request ended the training, so that its last epoch is whole."""
         self._report(is_last=True)
         if self._run is not None and is_done:
-            self._leave_epoch()
+            loader, end = self._notes.loader, self._loops[0].end if self._loops else None
+            if end is None or (loader is not None and loader.has_epochs):
+                self._leave_epoch(1)
+            else:
+                # As far as the loop would have gone.
+                self._leave_epoch(end - self._loops[0].value)
 
     def _report_step(self, run: Run, step: TrainingStep) -> None:
         self._num_steps += 1
@@ -119,7 +126,7 @@ class HookedTraining:
         if outer is not None and counts_epochs:
             before = self._loops[0] if self._loops else outer
             if outer.value != before.value and self._epoch is not None:
-                self.begin_epoch()
+                self.begin_epoch(outer.value - before.value)
             watches_after_s = None if has_epochs else SHORTEST_EPOCH_S
         elif outer is not None:
             watches_after_s = self._plan_steps(run, outer)
@@ -148,19 +155,20 @@ class HookedTraining:
         self._num_passes = PASSES_MAX
         return None
 
-    def begin_epoch(self) -> None:
-        """Ends the epoch; the next one begins with the next backward pass, which shows its number."""
+    def begin_epoch(self, num_passes: int = 1) -> None:
+        """Ends the epoch, or several that were too short to be told apart; the next one begins with the next backward
+        pass, which shows its number."""
         if self._run is not None:
             self._report(decides=True)
-            self._leave_epoch()
+            self._leave_epoch(num_passes)
             self._notes.look_again()
 
-    def _leave_epoch(self) -> None:
+    def _leave_epoch(self, num_passes: int) -> None:
         self.end_evaluation()
         run, epoch, self._epoch = self._run, self._epoch, None
         if epoch is not None and run is not None:
             epoch.__exit__(None, None, None)
-            num_steps = self._num_steps - self._steps_before
+            num_steps = -(-(self._num_steps - self._steps_before) // max(1, num_passes))
             if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
                 self._steps_planned, self._is_estimated = num_steps, False
                 run.plan(epochs=self._num_epochs, steps=num_steps)
@@ -192,7 +200,10 @@ class HookedTraining:
         run = self._run
         if has_batch:
             self._num_short = 0
-        if run is None or self._evaluation is not None or self._num_short >= FEW_TIMES:
+        if run is None or self._evaluation is not None:
+            return
+        if self._num_short >= FEW_TIMES:
+            self._unsure = time.time(), run.printed_bytes() or 0
             return
         is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS
         self._num_short = self._num_short + 1 if is_short else 0
@@ -203,6 +214,11 @@ class HookedTraining:
 
     def end_evaluation(self) -> None:
         """Training goes on."""
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None and self._run is not None and (self._run.printed_bytes() or 0) > unsure[1]:
+            self._report(decides=True)
+            self._run.evaluation_began(*unsure)
+            self._notes.look_again()
         evaluation, self._evaluation = self._evaluation, None
         if evaluation is not None:
             evaluation.__exit__(None, None, None)

@@ -8,7 +8,7 @@ printed, so the events say how much had been printed before them.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -57,6 +57,8 @@ class TrainingPositions:
         self._positions: list[TrainingPosition] = []
         self._evaluations: list[TrainingPosition] = []
         self._epoch = self._epochs_before = self._num_planned = 0
+        self._has_skipped = False
+        """Whether epochs were too short to be told apart."""
         self._ended: ev.EpochEnded | None = None
         """The newest epoch that has ended."""
         self.known_until = 0.0
@@ -114,6 +116,7 @@ class TrainingPositions:
         elif isinstance(event, ev.EpochEnded):
             self._ended = event
         elif isinstance(event, ev.EpochStarted):
+            self._has_skipped = self._has_skipped or event.epoch > self._epoch + 1 > 1
             self._epoch = event.epoch
             self._add_position(self._positions, event.t, event.first_step - 1)
         elif isinstance(event, ev.ProgressReported):
@@ -124,12 +127,12 @@ class TrainingPositions:
 
     def _add_position(self, positions: list[TrainingPosition], t: float, step: int) -> None:
         is_last = self._epoch >= self._num_planned > 0
-        epochs = range(self._epochs_before + 1, self._epoch + 2 - is_last)
+        newest = self._num_planned if self._has_skipped else self._epoch + 1 - is_last
+        epochs = range(self._epochs_before + 1, newest + 1)
         _add(positions, TrainingPosition(t, step, self._epoch, epochs))
 
 
 def _add(positions: list[P], position: P) -> None:
-    if not positions or position.t >= positions[-1].t:
-        positions.append(position)
+    insort(positions, position, key=_t)
     if len(positions) > POSITIONS_MAX:
         del positions[: POSITIONS_MAX // 2]
