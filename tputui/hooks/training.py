@@ -23,9 +23,8 @@ PASSES_MAX = 8
 SHORTEST_EPOCH_S = 0.05
 """Shorter epochs of a script without a loader may end too late: to report one takes as long as a step."""
 FEW_STEPS = 2
-"""With fewer steps between two evaluations, a module is kept in that mode in each step, such as a teacher, ..."""
-FEW_TIMES = 4
-"""... if that was so as many times in a row. Then it evaluates if it prints while it does so."""
+"""With fewer steps between two evaluations, and no batch, a module may be kept in that mode in each step, such as a
+teacher: it is an evaluation if something is printed in it."""
 
 
 class HookedTraining:
@@ -58,10 +57,8 @@ class HookedTraining:
         """Whether those are concluded from the length of the loader."""
         self._evaluation: AbstractContextManager[None] | None = None
         self._evaluated_at_step = 0
-        self._num_short = 0
-        """Evaluations in a row with few steps before them."""
         self._unsure: tuple[float, int] | None = None
-        """When a mode began that is an evaluation if something is printed in it, and the bytes of output before."""
+        """When a mode began that may be no evaluation, and the bytes of output before."""
 
     def report(self) -> None:
         """Reports the steps that were noted, as far as their losses are known."""
@@ -98,11 +95,8 @@ class HookedTraining:
         self._report(is_last=True)
         if self._run is not None and is_done:
             loader, end = self._notes.loader, self._loops[0].end if self._loops else None
-            if end is None or (loader is not None and loader.has_epochs):
-                self._leave_epoch(1)
-            else:
-                # As far as the loop would have gone.
-                self._leave_epoch(end - self._loops[0].value)
+            is_counted = end is None or (loader is not None and loader.has_epochs)
+            self._leave_epoch(1 if is_counted else (end or 0) - self._loops[0].value)
 
     def _report_step(self, run: Run, step: TrainingStep) -> None:
         self._num_steps += 1
@@ -197,17 +191,14 @@ class HookedTraining:
 
     def begin_evaluation(self, *, has_batch: bool) -> None:
         """Reports the steps before, and begins the evaluation, unless it runs already."""
-        run = self._run
-        if has_batch:
-            self._num_short = 0
+        run, self._unsure = self._run, None
         if run is None or self._evaluation is not None:
             return
-        if self._num_short >= FEW_TIMES:
+        is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS
+        self._evaluated_at_step = self._notes.num_steps
+        if is_short and not has_batch:
             self._unsure = time.time(), run.printed_bytes() or 0
             return
-        is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS
-        self._num_short = self._num_short + 1 if is_short else 0
-        self._evaluated_at_step = self._notes.num_steps
         self._report(decides=True)
         self._evaluation = run.phase("evaluate")
         self._evaluation.__enter__()
@@ -217,7 +208,7 @@ class HookedTraining:
         unsure, self._unsure = self._unsure, None
         if unsure is not None and self._run is not None and (self._run.printed_bytes() or 0) > unsure[1]:
             self._report(decides=True)
-            self._run.evaluation_began(*unsure)
+            self._run.evaluated(*unsure)
             self._notes.look_again()
         evaluation, self._evaluation = self._evaluation, None
         if evaluation is not None:

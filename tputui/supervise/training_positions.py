@@ -38,6 +38,8 @@ class PrintedBefore(NamedTuple):
     t: float
     """Unix time of the event."""
     num_bytes: int
+    evaluates: bool
+    """Whether what is printed next is printed in an evaluation."""
 
 
 P = TypeVar("P", TrainingPosition, PrintedBefore)
@@ -103,10 +105,16 @@ class TrainingPositions:
             return read_at
         return min(read_at, math.nextafter(self._printed[place].t, 0.0))
 
+    def evaluates_at(self, end: int | None) -> bool:
+        """Whether output that ends at a byte of the log file was printed in an evaluation."""
+        place = bisect_left(self._printed, end, key=_num_bytes) if end is not None else 0
+        return place > 0 and self._printed[place - 1].evaluates
+
     def _take(self, event: ev.Event) -> None:
         self.known_until = max(self.known_until, event.t)
-        if self._is_of_host and isinstance(event, ev.EpochStarted | ev.EvaluationStarted):
-            _add(self._printed, PrintedBefore(event.t, event.printed_bytes or 0))
+        if self._is_of_host and isinstance(event, ev.EpochStarted | ev.EvaluationStarted | ev.EvaluationEnded):
+            evaluates = isinstance(event, ev.EvaluationStarted) and event.printed_bytes is not None
+            _add(self._printed, PrintedBefore(event.t, event.printed_bytes or 0, evaluates))
         if isinstance(event, ev.JournalOpened):
             self._is_of_host = event.host_index == self._host_index
         elif isinstance(event, ev.TrainingPlanned):
