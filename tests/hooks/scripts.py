@@ -197,10 +197,11 @@ def epochs() -> None:
 
 
 def parts() -> None:
-    """Steps after every second batch."""
+    """Steps after every second batch, in epochs that are called otherwise."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:64]), batch_size=4)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    for _epoch in range(2):
+    num_epochs = 2
+    for _turn in range(num_epochs):
         for number, (batch,) in enumerate(train):
             loss = (network(batch) - 1).square().mean() / 2
             loss.backward()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import linecache
 import operator
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -25,6 +26,8 @@ STACK_MAX = 200
 _COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _COUNTERS = (ast.Name, ast.Attribute)
 _RANGES = ("range", "trange", "prange")
+_TO_EPOCHS = re.compile(r"(?<!per_)epochs?['\"\]]{0,2}(?: \+ 1)?\)*$", re.IGNORECASE)
+"""The end of `range(args.epochs)`, whatever its counter is called."""
 _WRAPPERS = ("enumerate", "tqdm", "zip", "track", "list", "iter", "reversed")
 _SIZED = (list, tuple, dict, str, range, set, frozenset)
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -33,14 +36,15 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
+_text = lru_cache(maxsize=512)(ast.unparse)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"int": int, "max": max, "min": min}
 
 
 class LoopPosition(NamedTuple):
     """Where a loop is."""
 
-    name: str
-    """Its counter."""
+    counts_epochs: bool
+    """Whether its counter, or what it goes to, is called so."""
     value: int
     start: int | None
     """First value of the counter; None if the source does not tell."""
@@ -150,7 +154,8 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
     if counter is None:
         return None
     start, end = _bounds(loop.bound, value)
-    return LoopPosition(ast.unparse(counter), value(counter), start, end, counter, frame.f_code)
+    counts_epochs = "epoch" in _text(counter).lower() or _TO_EPOCHS.search(_text(loop.bound)) is not None
+    return LoopPosition(counts_epochs, value(counter), start, end, counter, frame.f_code)
 
 
 def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | None, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -115,7 +116,7 @@ class HookedTraining:
         if run is None:
             return None
         has_epochs = loader is not None and loader.has_epochs
-        counts_epochs = outer is not None and _counts_epochs(outer)
+        counts_epochs = outer is not None and outer.counts_epochs
         watches_after_s = None
         if outer is not None and counts_epochs:
             before = self._loops[0] if self._loops else outer
@@ -171,7 +172,7 @@ class HookedTraining:
         self._num_begun += 1
         self._steps_before = self._num_steps
         number = self._num_begun
-        outer = self._loops[0] if self._loops and _counts_epochs(self._loops[0]) else None
+        outer = self._loops[0] if self._loops and self._loops[0].counts_epochs else None
         if outer is not None:
             number = outer.value
             if outer.end is not None:
@@ -217,16 +218,9 @@ class HookedTraining:
 
 def _main_loss(steps: list[TrainingStep]) -> CallSite | None:
     """The loss of most steps; of those that are in as many, the last one before the optimizer steps."""
-    counts: dict[CallSite, int] = {}
-    for step in steps:
-        for site in step.losses:
-            counts[site] = counts.get(site, 0) + 1
+    counts = Counter(site for step in steps for site in step.losses)
     most = max(counts.values(), default=0)
     return next((site for site in reversed(counts) if counts[site] == most), None)
-
-
-def _counts_epochs(loop: LoopPosition) -> bool:
-    return "epoch" in loop.name.lower()
 
 
 def make(notes: ThreadNotes) -> HookedTraining:
