@@ -197,10 +197,11 @@ def epochs() -> None:
 
 
 def parts() -> None:
-    """Steps after every second batch."""
+    """Steps after every second batch, in epochs that are called otherwise."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:64]), batch_size=4)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    for _epoch in range(2):
+    num_epochs = 2
+    for _turn in range(num_epochs):
         for number, (batch,) in enumerate(train):
             loss = (network(batch) - 1).square().mean() / 2
             loss.backward()
@@ -225,6 +226,23 @@ def often() -> None:
             losses = [(network(batch) - 1).square().mean().item() for (batch,) in test]
         network.train()
         sys.stdout.write(f"validation loss {sum(losses) / len(losses)}\n")
+
+
+def briefly() -> None:
+    """Evaluates without a loader in each of many short epochs, and prints the result of every fourth."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for epoch in range(STEPS):
+        network.train()
+        loss = error_of(0)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        network.eval()
+        with torch.no_grad():
+            held_out = error_of(1)
+        if epoch % 4 == 3:
+            sys.stdout.write(f"epoch {epoch + 1}: validation loss {held_out.item()}\n")
 
 
 def ahead() -> None:
@@ -373,7 +391,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, often, ahead, cycled, counted, rounds, endless, folds, search, renewed, turns,
+        epochs, parts, often, briefly, ahead, cycled, counted, rounds, endless, folds, search, renewed, turns,
     )
 }  # fmt: skip
 

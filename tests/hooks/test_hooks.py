@@ -124,6 +124,23 @@ def test_evaluations_after_every_step_are_told_if_they_fetch_batches(tmp_path: P
     assert [event.fields["step"] for event in events if event.kind == "EvaluationStarted"] == [*range(1, STEPS + 1)]
 
 
+def test_of_evaluations_in_each_short_epoch_those_that_print_are_told(tmp_path: Path) -> None:
+    variables = environment(tmp_path)
+    log = tmp_path / "run" / "worker-0.log"
+    with log.open("w") as output:
+        command = [sys.executable, "-m", MODULE, "briefly"]
+        subprocess.run(command, env=variables, cwd=tmp_path, stdout=output, timeout=DEADLINE_S, check=True)
+    events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
+    evaluations = [event.fields for event in events if event.kind == "EvaluationStarted"]
+    lines = log.read_text().splitlines(keepends=True)
+    before = [sum(map(len, lines[: lines.index(line)])) for line in lines if line.startswith("epoch")]
+    assert [evaluation["step"] for evaluation in evaluations] == [4, 8, 12]
+    assert [evaluation["printed_bytes"] for evaluation in evaluations] == before
+    plan = load(tmp_path / "run").plan
+    assert plan is not None
+    assert (plan.num_epochs, plan.total_steps) == (STEPS, STEPS)
+
+
 def test_a_batch_fetched_before_the_step_that_needs_it_is_of_that_step(tmp_path: Path) -> None:
     snapshot = told_alone(tmp_path, "ahead").snapshot
     assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60]

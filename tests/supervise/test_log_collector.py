@@ -197,6 +197,69 @@ def test_results_belong_to_the_evaluation_during_which_they_were_printed_however
     assert placed == [(10, 1.0, 0.5), (20, 2.0, 0.25), (30, 3.0, 0.125)]
 
 
+def test_lines_that_name_no_split_are_of_the_evaluation_in_which_they_were_printed(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    lines = [
+        "Epoch: 0",
+        "[====>] Step: 3s12ms | Loss: 2.5 | Acc: 10.5% (2/19)",
+        "[====>] Step: 9ms | Loss: 2.0 | Acc: 20.5% (4/19)",
+        "=> Avg. PSNR: 13.5 dB",
+        "Epoch 1: loss 2.25",
+        "lr 0.001",
+        "Accuracy of the model on the 19 test images: 30.0 %",
+        "[====>] Step: 1s4ms | Loss: 1.5 | Acc: 40.5% (8/19)",
+    ]
+    ends = [len("\n".join(lines[: number + 1])) for number in range(len(lines))]
+    worker = Reporter(run_dir, "worker")
+    worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
+    worker.emit(ev.EvaluationStarted(t=2.0, epoch=1, step=3, printed_bytes=ends[1]))
+    worker.emit(ev.EvaluationEnded(t=3.0, printed_bytes=ends[6]))
+    worker.close()
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    collector.take_console([Printed(line, end) for line, end in zip(lines, ends, strict=True)])
+    collector.close()
+    reporter.close()
+    found: dict[str, list[float]] = {}
+    for event in events_in(run_dir, "logs-0", ev.ValuesLogged):
+        found.setdefault(f"{event.split} {event.name}", []).extend(unpack(event).values)
+    assert found.pop("valid loss") == [2.0]
+    assert (found.pop("valid acc"), found.pop("valid avg._psnr")) == ([20.5], [13.5])
+    assert found.pop("valid test_accuracy") == [30.0]
+    assert found == {"train loss": [2.5, 1.5], "train acc": [10.5, 40.5], "train epoch_loss": [2.25]}
+
+
+def test_printed_positions_are_no_steps_of_a_process_that_reports_its_own(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    worker = Reporter(run_dir, "worker")
+    worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
+    worker.close()
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    collector.take_console([Printed("Train Epoch: 1 [640/1200 (53%)]  Loss: 0.5")])
+    collector.close()
+    reporter.close()
+    assert (collector.num_values, collector.newest_step) == (1, 0)
+
+
+def test_results_of_an_epoch_that_was_too_short_to_be_told_belong_to_it(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))
+    worker = Reporter(run_dir, "worker")
+    worker.emit(replace(plan, num_epochs=9, steps_per_epoch=1, first_step=1))
+    for epoch in (1, 2, 5):
+        worker.emit(ev.EpochStarted(t=1.0, epoch=epoch, first_step=epoch, printed_bytes=0))
+    worker.emit(ev.EvaluationStarted(t=2.0, epoch=5, step=7, printed_bytes=0))
+    worker.close()
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    collector.take_console([Printed("epoch 7: validation loss 0.5")])
+    collector.close()
+    reporter.close()
+    [logged] = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)]
+    assert ([*logged.steps], [*(logged.epochs or ())]) == ([7], [7.0])
+
+
 def test_values_of_a_file_that_is_read_late_belong_to_their_own_epochs(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))

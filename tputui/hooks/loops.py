@@ -26,6 +26,8 @@ STACK_MAX = 200
 _COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _COUNTERS = (ast.Name, ast.Attribute)
 _RANGES = ("range", "trange", "prange")
+_TO_EPOCHS = re.compile(r"(?<!per_)epochs?['\"\]]{0,2}(?: \+ 1)?(?:\)|$)", re.IGNORECASE)
+"""The end of `range(args.epochs)`, whatever its counter is called."""
 _WRAPPERS = ("enumerate", "tqdm", "zip", "track", "list", "iter", "reversed")
 _SIZED = (list, tuple, dict, str, range, set, frozenset)
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -50,7 +52,7 @@ class LoopPosition(NamedTuple):
     """The value of the counter after the last pass; None if the source does not tell."""
     counter: ast.expr
     counts_epochs: bool
-    """Whether its counter or its bound is named so."""
+    """Whether its counter, or what it goes to, is called so."""
     code: CodeType
     """The function that it is in."""
 
@@ -161,20 +163,8 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
         return None
     start, end = _bounds(loop.bound, value)
     name = _text_of(counter)
-    counts_epochs = "epoch" in name.lower() or _is_number_of_epochs(loop.bound)
+    counts_epochs = "epoch" in name.lower() or _TO_EPOCHS.search(_text_of(loop.bound)) is not None
     return LoopPosition(name, value(counter), start, end, counter, counts_epochs, frame.f_code)
-
-
-@lru_cache(maxsize=512)
-def _is_number_of_epochs(bound: ast.expr) -> bool:
-    """Whether a loop ends at a number of epochs: `range(args.num_epochs)`, but not `range(steps_per_epoch)`."""
-    if not isinstance(bound, ast.Call) or not bound.args:
-        return False
-    if not (isinstance(bound.func, ast.Name) and bound.func.id in _RANGES):
-        return any(isinstance(part, ast.Call) and _is_number_of_epochs(part) for part in bound.args)
-    parts = [part for part in ast.walk(bound.args[-1]) if isinstance(part, _COUNTERS)]
-    names = [part.id if isinstance(part, ast.Name) else part.attr for part in parts]
-    return any(re.search(r"(?<!per_)epochs?$", name.lower()) for name in names)
 
 
 def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | None, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -23,9 +24,8 @@ PASSES_MAX = 8
 SHORTEST_EPOCH_S = 0.05
 """Shorter epochs of a script without a loader may end too late: to report one takes as long as a step."""
 FEW_STEPS = 2
-"""With fewer steps between two evaluations, a module is kept in that mode in each step, such as a teacher, ..."""
-FEW_TIMES = 4
-"""... if that was so as many times in a row."""
+"""With fewer steps between two evaluations, and no batch, a module may be kept in that mode in each step, such as a
+teacher: it is an evaluation if something is printed in it."""
 
 
 class HookedTraining:
@@ -66,8 +66,8 @@ class HookedTraining:
         """Whether those are concluded from the length of the loader."""
         self._evaluation: AbstractContextManager[None] | None = None
         self._evaluated_at_step = 0
-        self._num_short = 0
-        """Evaluations in a row with few steps before them."""
+        self._unsure: tuple[float, int] | None = None
+        """When a mode began that may be no evaluation, and the bytes of output before."""
 
     def report(self) -> None:
         """Reports the steps that were noted, as far as their losses are known."""
@@ -103,7 +103,9 @@ class HookedTraining:
         """Reports the rest; `is_done`: no error and no request ended the training, so that its last epoch is whole."""
         self._report(is_last=True)
         if self._run is not None and is_done:
-            self._leave_epoch()
+            loader, end = self._notes.loader, self._loops[0].end if self._loops else None
+            is_counted = end is None or (loader is not None and loader.has_epochs)
+            self._leave_epoch(1 if is_counted else (end or 0) - self._loops[0].value)
 
     def _report_step(self, run: Run, step: TrainingStep) -> None:
         self._num_steps += 1
@@ -127,7 +129,7 @@ class HookedTraining:
         if outer is not None and counts_epochs:
             before = self._loops[0] if self._loops else outer
             if outer.value != before.value and self._epoch is not None:
-                self.begin_epoch()
+                self.begin_epoch(outer.value - before.value)
             watches_after_s = None if has_epochs else SHORTEST_EPOCH_S
         elif outer is not None:
             watches_after_s = self._plan_steps(run, outer)
@@ -156,20 +158,21 @@ class HookedTraining:
         self._num_passes = PASSES_MAX
         return None
 
-    def begin_epoch(self) -> None:
-        """Ends the epoch; the next one begins with the next backward pass, which shows its number."""
+    def begin_epoch(self, num_passes: int = 1) -> None:
+        """Ends the epoch, or several that were too short to be told apart; the next one begins with the next backward
+        pass, which shows its number."""
         if self._run is not None:
             self._report(decides=True)
             self._assembler.end_step()
-            self._leave_epoch()
+            self._leave_epoch(num_passes)
             self._notes.look_again()
 
-    def _leave_epoch(self) -> None:
+    def _leave_epoch(self, num_passes: int) -> None:
         self.end_evaluation()
         run, epoch, self._epoch = self._run, self._epoch, None
         if epoch is not None and run is not None:
             epoch.__exit__(None, None, None)
-            num_steps = self._num_steps - self._steps_before
+            num_steps = -(-(self._num_steps - self._steps_before) // max(1, num_passes))
             if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
                 self._steps_planned, self._is_estimated = num_steps, False
                 run.plan(epochs=self._num_epochs, steps=num_steps)
@@ -230,20 +233,25 @@ class HookedTraining:
 
     def begin_evaluation(self, *, has_batch: bool) -> None:
         """Reports the steps before, and begins the evaluation, unless it runs already."""
-        run = self._run
-        if has_batch:
-            self._num_short = 0
-        if run is None or self._evaluation is not None or self._num_short >= FEW_TIMES:
+        run, self._unsure = self._run, None
+        if run is None or self._evaluation is not None:
             return
         is_short = self._notes.num_steps - self._evaluated_at_step < FEW_STEPS
-        self._num_short = self._num_short + 1 if is_short else 0
         self._evaluated_at_step = self._notes.num_steps
+        if is_short and not has_batch:
+            self._unsure = time.time(), run.printed_bytes() or 0
+            return
         self._report(decides=True)
         self._evaluation = run.phase("evaluate")
         self._evaluation.__enter__()
 
     def end_evaluation(self) -> None:
         """Training goes on."""
+        unsure, self._unsure = self._unsure, None
+        if unsure is not None and self._run is not None and (self._run.printed_bytes() or 0) > unsure[1]:
+            self._report(decides=True)
+            self._run.evaluated(*unsure)
+            self._notes.look_again()
         evaluation, self._evaluation = self._evaluation, None
         if evaluation is not None:
             evaluation.__exit__(None, None, None)
@@ -251,10 +259,7 @@ class HookedTraining:
 
 def _main_loss(steps: list[TrainingStep]) -> CallSite | None:
     """The loss of most steps; of those that are in as many, the last one before the optimizer steps."""
-    counts: dict[CallSite, int] = {}
-    for step in steps:
-        for site in step.losses:
-            counts[site] = counts.get(site, 0) + 1
+    counts = Counter(site for step in steps for site in step.losses)
     most = max(counts.values(), default=0)
     return next((site for site in reversed(counts) if counts[site] == most), None)
 

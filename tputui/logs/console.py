@@ -167,16 +167,16 @@ class ConsoleParser:
         """The values that waited for further lines, at the end of the output."""
         return [value for rank in self._ranks.values() for value in rank.finish()]
 
-    def parse(self, line: str, t: float) -> list[LoggedValue]:
-        """The values on a line that was printed at `t`, Unix time in seconds; `\\r` separates updates of a bar."""
+    def parse(self, line: str, t: float, *, evaluates: bool = False) -> list[LoggedValue]:
+        """The values on a line printed at `t` (Unix time), maybe in an evaluation; `\\r` separates updates of a bar."""
         values: list[LoggedValue] = []
         segments = line.split("\r") if "\r" in line else [line]
         for segment in segments[-SEGMENTS_MAX:]:
             if 0 < len(segment) <= LINE_CHARS_MAX:
-                values += self._parse_segment(plain(segment), t)
+                values += self._parse_segment(plain(segment), t, evaluates)
         return values
 
-    def _parse_segment(self, text: str, t: float) -> list[LoggedValue]:
+    def _parse_segment(self, text: str, t: float, evaluates: bool) -> list[LoggedValue]:
         if self._pattern is not None:
             return self._of_pattern(self._pattern, text, t)
         if text.startswith(SUMMARY_OF_WANDB):
@@ -190,7 +190,9 @@ class ConsoleParser:
             return []
         text, is_shown = with_decimal_points(text, is_usual=self._has_decimal_commas)
         self._has_decimal_commas = self._has_decimal_commas or is_shown
-        return self._rank(suffix).parse(text, t, is_mixed=self.num_ranks > 1 and not suffix)
+        rank = self._rank(suffix)
+        ended = rank.place(evaluates=evaluates)
+        return ended + rank.parse(text, t, is_mixed=self.num_ranks > 1 and not suffix)
 
     def _rank(self, suffix: str) -> Stream:
         """The stream of a rank. Rank 0 has no suffix as long as it is the only one."""

@@ -124,6 +124,9 @@ _PROSE = re.compile(
     re.IGNORECASE,
 )
 """On lines that report about values of lines before."""
+_OF_EXAMPLES = re.compile(r"(?:test )?(accuracy|loss)[a-z ]{0,30} on the \d{1,9} (test|val)\w{0,7} \w{1,20}", re.I)
+"""`Accuracy of the network on the 10000 test images`."""
+_DURATION = re.compile(r"(?<![\w.])(?:\d{1,6}(?:ms|[smhd])){1,4}(?!\w)", re.IGNORECASE)
 _NEXT_NUMBER = re.compile(r"\s{1,8}\d{1,20}\.\d")
 _VALID_WORDS = ("val", "valid", "validation")
 _GROUP = re.compile(r"(\w{1,40})\[[^\[\]]{0,200}$")
@@ -227,7 +230,7 @@ def is_configuration(text: str) -> bool:
 
 def taken_apart(text: str) -> Line:
     """A line without the header of its logger, taken apart."""
-    text = _DEVICES.sub(" ", text)
+    text = _OF_EXAMPLES.sub(r"\2 \1", _DEVICES.sub(" ", text))
     position, rest = _position(text)
     fields = _fields(rest, not position.is_none)
     if position.is_none and (leading := _LEADING.match(text)) is not None and fields and fields[0].has_sign:
@@ -248,7 +251,7 @@ def taken_apart(text: str) -> Line:
     plain = _SPLITS.sub("", words)
     end = fields[-1].end if fields else 0
     num_behind = sum(map(str.isalpha, words[end:]))
-    head = _SPACES.sub(" ", rest[: fields[0].start] if fields else rest).strip().lower()
+    head = _SPACES.sub(" ", _DURATION.sub("", rest[: fields[0].start] if fields else rest)).strip().lower()
     return Line(
         position, fields, named, head[:60], sum(map(str.isalpha, plain)), num_behind, _PROSE.search(words) is not None
     )

@@ -40,6 +40,7 @@ from tputui.logs.console_lines import (
 from tputui.logs.console_progress import Progress
 from tputui.logs.console_tables import Box, Row, Table, is_rule
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, LoggedValue, form, step_number
+from tputui.logs.tags import choice_rank
 
 _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
 _XLA_DEVICE = re.compile(
@@ -75,6 +76,10 @@ class Stream:
         """`suffix` is that of the tags."""
         self.suffix = suffix
         self.progress = Progress()
+        self._evaluates = False
+        """Whether the next lines are known to be printed in an evaluation."""
+        self._trained: set[str] = set()
+        """The templates of lines of training that were not."""
         self._in_evaluation = False
         self._evaluated: dict[str, LoggedValue] = {}
         """Values of an evaluation that goes on, by tag; those of its last line count."""
@@ -98,6 +103,11 @@ class Stream:
         """The values that waited for later lines, at the end of the output."""
         waiting, self._waiting = self._waiting, []
         return waiting + self._end_evaluation()
+
+    def place(self, *, evaluates: bool) -> list[LoggedValue]:
+        """Takes whether the next lines are known to be printed in an evaluation; returns the values of one before."""
+        has_ended, self._evaluates = self._evaluates and not evaluates, evaluates
+        return self._end_evaluation() if has_ended else []
 
     def parse(self, text: str, t: float, *, is_mixed: bool) -> list[LoggedValue]:
         """The values of one line or update of a bar. `is_mixed`: several ranks print without their rank."""
@@ -134,7 +144,7 @@ class Stream:
                 return self._of_row(row, t)
             if _DIGIT.search(text) is None:
                 return self._of_heading(text)
-        if not self._in_evaluation and _BEGINNING.match(text) is None:
+        if not (self._in_evaluation or self._evaluates) and _BEGINNING.match(text) is None:
             lowered = text.lower()
             if not any(hint in lowered for hint in _HINTS):
                 return []
@@ -162,7 +172,8 @@ class Stream:
             return []
         suffix = core or self.suffix
         in_evaluation = line.split == "valid" or (
-            self._in_evaluation and line.split != "train" and not self._is_training(line)
+            line.split != "train"
+            and (self._is_evaluated(line) or (self._in_evaluation and not self._is_training(line)))
         )
         valid = [field for field in line.fields if split_of(field.name) == "valid"]
         trained = [field for field in line.fields if field not in valid]
@@ -188,6 +199,8 @@ class Stream:
             return False
         if any(_SETTINGS.search(field.name) for field in fields):
             return False
+        if self._is_evaluated(line):
+            return True
         splits = line.split or split_of(fields[0].name)
         if not self.progress.has_begun:
             # A whole number is a setting: `train_loss_window: 500`.
@@ -197,6 +210,15 @@ class Stream:
         if self._in_evaluation:
             return any(is_known(field.name) for field in fields)
         return any(is_loss_or_score(field.name) or is_rate(field.name) for field in fields)
+
+    def _is_evaluated(self, line: Line) -> bool:
+        """Whether a line has results of the evaluation in which it was printed: it has no position, or is like lines of
+        the training. Others may sum up both."""
+        names = {field.name for field in line.fields}
+        if not self._evaluates or len({split_of(name) for name in names}) > 1:
+            return False
+        is_result = all(choice_rank(name) is not None and split_of(name) != "train" for name in names)
+        return is_result and (line.position.is_none or line.head in self._trained)
 
     def _is_training(self, line: Line) -> bool:
         """Whether a line that names no split is one of training, below an evaluation."""
@@ -227,6 +249,8 @@ class Stream:
     ) -> list[LoggedValue]:
         """The values of training on a line."""
         position = line.position
+        if not self._evaluates and len(self._trained) < _NAMES_MAX:
+            self._trained.add(line.head)
         values = self._end_evaluation() if not position.is_none else []
         is_sum = has_validation and position.is_global and any(split_of(field.name) == "train" for field in fields)
         is_sum = is_sum and any(meaning_of_name(field.name).name == "loss" for field in fields)
@@ -273,7 +297,7 @@ class Stream:
         position = line.position
         if not has_training:
             self.progress.enter_evaluated(position.epoch, position.epochs)
-            self._in_evaluation = True
+            self._in_evaluation = self._in_evaluation or line.split == "valid" or not self._evaluates
         step = self.progress.step if has_training else self.progress.step_of(suffix, position)
         suffix = "" if suffix == "/rank0" else suffix
         values = [

@@ -210,6 +210,16 @@ class Run:
         """
         return contextlib.nullcontext() if self._is_off else self._phases.context(name)
 
+    def printed_bytes(self) -> int | None:
+        """Bytes of output of the command so far; None if unknown."""
+        return self._process.printed_bytes()
+
+    def evaluated(self, t: float, printed_bytes: int | None) -> None:
+        """Reports an evaluation since the unix time `t`. For hooks, which learn at its end that it was one."""
+        if not self._is_off:
+            self._phases.evaluation_began(t, printed_bytes)
+            self._phases.evaluation_ended()
+
     def step_ended(self, loss: float | None, examples: int | None, lr: float | None, ended_at: float) -> None:
         """Reports a step that ended at `ended_at` (`time.perf_counter`). For hooks, which report it later."""
         if (plain := self._plain) is not None:
@@ -610,8 +620,7 @@ class Phases:
         """A context for a phase."""
         section = _SECTIONS.get(str(name), str(name)[:NAME_CHARS_MAX])
         if section == "evaluate":
-            epoch, step, printed = self._progress.epoch, self._pace.step, self._process.printed_bytes()
-            self._process.emit(ev.EvaluationStarted(t=time.time(), epoch=epoch, step=step, printed_bytes=printed))
+            self.evaluation_began(time.time(), self._process.printed_bytes())
         before = self._progress.enter_section(section)
         outer = self._timer.enter(section)
         try:
@@ -619,6 +628,17 @@ class Phases:
         finally:
             self._timer.enter(outer)
             self._progress.enter(before)
+            if section == "evaluate":
+                self.evaluation_ended()
+
+    def evaluation_began(self, t: float, printed_bytes: int | None) -> None:
+        """Reports that an evaluation began."""
+        epoch, step = self._progress.epoch, self._pace.step
+        self._process.emit(ev.EvaluationStarted(t=t, epoch=epoch, step=step, printed_bytes=printed_bytes))
+
+    def evaluation_ended(self) -> None:
+        """Reports that the script goes on."""
+        self._process.emit(ev.EvaluationEnded(t=time.time(), printed_bytes=self._process.printed_bytes()))
 
     def waited_for_data(self, seconds: float) -> None:
         """Charges a wait that ended in the current section."""

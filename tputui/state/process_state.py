@@ -533,6 +533,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.FailureReported: failure_reported,
     ev.HeartbeatSent: ProcessState._heartbeat_sent,
     ev.EpochStarted: ProcessState._epoch_started,
+    ev.EvaluationEnded: lambda state, event: state._moved(event.t),
     ev.EvaluationStarted: lambda state, event: state._moved(event.t),
     ev.StepsRecorded: ProcessState._steps_recorded,
     ev.ValuesLogged: ProcessState._values_logged,

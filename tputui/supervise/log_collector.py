@@ -107,7 +107,7 @@ class LogCollector:
         self._started = time.time()
         self._beat_due = self._started
         self.newest_step = 0
-        """Newest step that was read; 0 before the first."""
+        """Newest step that was read; 0 before the first, or if a process reports its own."""
         self.num_lines = 0
         """Lines of console output so far."""
         self.num_values = 0
@@ -337,7 +337,8 @@ class LogCollector:
             if self._is_given_up or not self._lines or not self._is_placed(self._lines[0][1]):
                 break
             part, t = self._lines.popleft()
-            values += self._console.parse(part.text, self._positions.printed_at(part.end, t))
+            evaluates = self._positions.evaluates_at(part.end)
+            values += self._console.parse(part.text, self._positions.printed_at(part.end, t), evaluates=evaluates)
             self._num_lines_due -= 1
             self._num_parts_read += 1
         if self._closing.is_set() and not self._lines:
@@ -365,7 +366,8 @@ class LogCollector:
         now = time.time()
         for event in self._events.events(now, final=final):
             self._reporter.emit(event)
-        self.newest_step = max(self.newest_step, self._events.newest_step)
+        if not self.has_reporter:
+            self.newest_step = max(self.newest_step, self._events.newest_step)
         self.num_values, self._epoch = self._events.num_values, self._events.epoch
 
     def _warn(self, text: str) -> None:

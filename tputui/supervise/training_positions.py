@@ -8,7 +8,7 @@ printed, so the events say how much had been printed before them.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -38,6 +38,8 @@ class PrintedBefore(NamedTuple):
     t: float
     """Unix time of the event."""
     num_bytes: int
+    evaluates: bool
+    """Whether what is printed next is printed in an evaluation."""
 
 
 P = TypeVar("P", TrainingPosition, PrintedBefore)
@@ -57,6 +59,8 @@ class TrainingPositions:
         self._positions: list[TrainingPosition] = []
         self._evaluations: list[TrainingPosition] = []
         self._epoch = self._epochs_before = self._num_planned = 0
+        self._has_skipped = False
+        """Whether epochs were too short to be told apart."""
         self._ended: ev.EpochEnded | None = None
         """The newest epoch that has ended."""
         self.known_until = 0.0
@@ -101,10 +105,16 @@ class TrainingPositions:
             return read_at
         return min(read_at, math.nextafter(self._printed[place].t, 0.0))
 
+    def evaluates_at(self, end: int | None) -> bool:
+        """Whether output that ends at a byte of the log file was printed in an evaluation."""
+        place = bisect_left(self._printed, end, key=_num_bytes) if end is not None else 0
+        return place > 0 and self._printed[place - 1].evaluates
+
     def _take(self, event: ev.Event) -> None:
         self.known_until = max(self.known_until, event.t)
-        if self._is_of_host and isinstance(event, ev.EpochStarted | ev.EvaluationStarted):
-            _add(self._printed, PrintedBefore(event.t, event.printed_bytes or 0))
+        if self._is_of_host and isinstance(event, ev.EpochStarted | ev.EvaluationStarted | ev.EvaluationEnded):
+            evaluates = isinstance(event, ev.EvaluationStarted) and event.printed_bytes is not None
+            _add(self._printed, PrintedBefore(event.t, event.printed_bytes or 0, evaluates))
         if isinstance(event, ev.JournalOpened):
             self._is_of_host = event.host_index == self._host_index
         elif isinstance(event, ev.TrainingPlanned):
@@ -114,6 +124,7 @@ class TrainingPositions:
         elif isinstance(event, ev.EpochEnded):
             self._ended = event
         elif isinstance(event, ev.EpochStarted):
+            self._has_skipped = self._has_skipped or event.epoch > self._epoch + 1 > 1
             self._epoch = event.epoch
             self._add_position(self._positions, event.t, event.first_step - 1)
         elif isinstance(event, ev.ProgressReported):
@@ -124,12 +135,12 @@ class TrainingPositions:
 
     def _add_position(self, positions: list[TrainingPosition], t: float, step: int) -> None:
         is_last = self._epoch >= self._num_planned > 0
-        epochs = range(self._epochs_before + 1, self._epoch + 2 - is_last)
+        newest = self._num_planned if self._has_skipped else self._epoch + 1 - is_last
+        epochs = range(self._epochs_before + 1, newest + 1)
         _add(positions, TrainingPosition(t, step, self._epoch, epochs))
 
 
 def _add(positions: list[P], position: P) -> None:
-    if not positions or position.t >= positions[-1].t:
-        positions.append(position)
+    insort(positions, position, key=_t)
     if len(positions) > POSITIONS_MAX:
         del positions[: POSITIONS_MAX // 2]

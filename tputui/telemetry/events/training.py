@@ -101,6 +101,13 @@ class EvaluationStarted(Event, frozen=True, kw_only=True, tag=True):
     """Bytes of output before it; None if unknown."""
 
 
+class EvaluationEnded(Event, frozen=True, kw_only=True, tag=True):
+    """A script goes on after an evaluation."""
+
+    printed_bytes: Int | None = None
+    """Bytes of output before it; None if unknown."""
+
+
 class LossNamed(Event, frozen=True, kw_only=True, tag=True):
     """What a script calls the training loss, and where its values come from."""
 
