@@ -242,6 +242,35 @@ def test_printed_positions_are_no_steps_of_a_process_that_reports_its_own(tmp_pa
     assert (collector.num_values, collector.newest_step) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("lines", "steps"),
+    [
+        (["Epoch 1", "loss: 0.5 [ 320/ 640]", "Epoch 2", "loss: 0.25 [ 384/ 640]"], [5, 16]),
+        (["Epoch 1 batch 4/20 loss 0.5", "Epoch 2 batch 7/20 loss 0.25"], [2, 14]),
+        (["step 5/30 loss 0.5", "step 16/30 loss 0.25"], [5, 16]),
+        (["[1/3] loss 0.5", "[2/3] loss 0.25"], [16, 16]),
+    ],
+    ids=["examples", "batches", "steps", "epochs"],
+)
+def test_printed_positions_are_shown_in_steps(tmp_path: Path, lines: list[str], steps: list[int]) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    plan, progress = (
+        next(event for event in recorded.worker_events() if isinstance(event, kind))
+        for kind in (ev.TrainingPlanned, ev.ProgressReported)
+    )
+    worker = Reporter(run_dir, "worker")
+    worker.emit(replace(plan, num_epochs=3, steps_per_epoch=10, first_step=1))
+    worker.emit(replace(progress, t=1.0, step=16))
+    worker.close()
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    collector.take_console([Printed(line) for line in lines])
+    collector.close()
+    reporter.close()
+    logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.name == "loss"]
+    assert [step for one in logged for step in one.steps] == steps
+
+
 def test_results_of_an_epoch_that_was_too_short_to_be_told_belong_to_it(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 
 from tputui.logs.console_lines import is_known
+from tputui.logs.console_progress import NOTHING_REPORTED
 from tputui.logs.console_stream import Stream
 from tputui.logs.number_forms import PARAMETER, is_decimal_comma, unwrapped, with_point, without_comma
 from tputui.logs.rows import STEP_NAMES, LoggedValue, decimal, form, step_number
@@ -149,6 +150,8 @@ class ConsoleParser:
         """A bare number in front of a line, as of `srun --label`, is a rank if it is less than this."""
         self.num_ranks = 1
         """Ranks that are known to print."""
+        self.reported = NOTHING_REPORTED
+        """What a process of the command reports of its epochs."""
 
     @property
     def is_mixed(self) -> bool:
@@ -191,6 +194,7 @@ class ConsoleParser:
         text, is_shown = with_decimal_points(text, is_usual=self._has_decimal_commas)
         self._has_decimal_commas = self._has_decimal_commas or is_shown
         rank = self._rank(suffix)
+        rank.progress.reported = self.reported
         ended = rank.place(evaluates=evaluates)
         return ended + rank.parse(text, t, is_mixed=self.num_ranks > 1 and not suffix)
 

@@ -31,6 +31,17 @@ class _Counter(NamedTuple):
     epoch: float | None
 
 
+class ReportedEpochs(NamedTuple):
+    """The epochs of a training that a process reports, as far as known."""
+
+    number: int
+    """0 if there are none."""
+    steps_per_epoch: int
+
+
+NOTHING_REPORTED = ReportedEpochs(0, 0)
+
+
 class Progress:
     """The newest step and epoch, and how many are planned."""
 
@@ -40,6 +51,8 @@ class Progress:
         self.epoch: float | None = None
         self.epochs: int | None = None
         """Epochs of the run."""
+        self.reported = NOTHING_REPORTED
+        """What the process itself reports of them."""
         self.has_repeats = False
         """Whether a position was printed twice, as by several ranks."""
         self._first_epoch: float | None = None
@@ -97,6 +110,7 @@ class Progress:
     ) -> int | None:
         """The step of a position in training. `is_mixed`: several ranks print without their rank;
         `is_after_evaluation`: a position that comes again is another one."""
+        position = self._in_steps(position)
         self.enter(position.epoch, position.epochs)
         if position.step is not None:
             self._length = position.total or self._length
@@ -105,7 +119,7 @@ class Progress:
 
     def step_of(self, kind: str, position: Position) -> int | None:
         """The step of training that a line of an evaluation names; the newest one if it names none."""
-        step, total = position.step, position.total
+        step, total = (position := self._in_steps(position)).step, position.total
         if step is None or not position.is_global:
             return self.step
         if total is not None and (total != (self._length or total) or self._is_behind(kind, step)):
@@ -115,6 +129,15 @@ class Progress:
             return before + step
         self.step = max(step, self.step or 0)
         return step
+
+    def _in_steps(self, position: Position) -> Position:
+        """A position among the examples or batches of an epoch as one among its steps."""
+        (number, steps), step, total = self.reported, position.step, position.total
+        if not (number and steps and step and total) or total in (steps, steps * number):
+            return position
+        if total == number and position.epoch is None:
+            return position._replace(step=None, total=None, epoch=float(step), epochs=total)
+        return position._replace(step=-(-step * steps // total), total=steps)
 
     def _is_behind(self, kind: str, step: int) -> bool:
         return kind in self._counters and step < self._counters[kind].newest
@@ -127,7 +150,8 @@ class Progress:
         if is_mixed and position < newest and not has_moved_on:
             return before + position  # Another rank is behind.
         comes_again = position == newest and (has_moved_on or (is_after_evaluation and self.epoch is None))
-        if is_known and (position < newest or comes_again):
+        begins = has_moved_on and total == self.reported.steps_per_epoch
+        if is_known and (position < newest or comes_again or begins):
             self._has_restarted = True
             if total is None:
                 before += newest + (stride or max(position, 1)) - position

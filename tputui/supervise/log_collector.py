@@ -215,6 +215,7 @@ class LogCollector:
         self._traces.read(final=final)
         self._num_parts_read += 1
         self._positions.read()
+        self._console.reported = self._positions.planned
         if self.has_reporter and self._events.position_at is None:
             self._events.place_by(self._position_at)
         for path, is_chosen in self._finder.find(final=final):

@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from tputui.logs.console_progress import NOTHING_REPORTED, ReportedEpochs
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import SUFFIX, Tail
 
@@ -58,7 +59,9 @@ class TrainingPositions:
         self._tail: Tail | None = None
         self._positions: list[TrainingPosition] = []
         self._evaluations: list[TrainingPosition] = []
-        self._epoch = self._epochs_before = self._num_planned = 0
+        self._epoch = self._epochs_before = 0
+        self.planned = NOTHING_REPORTED
+        """Its epochs."""
         self._has_skipped = False
         """Whether epochs were too short to be told apart."""
         self._ended: ev.EpochEnded | None = None
@@ -118,7 +121,7 @@ class TrainingPositions:
         if isinstance(event, ev.JournalOpened):
             self._is_of_host = event.host_index == self._host_index
         elif isinstance(event, ev.TrainingPlanned):
-            self._num_planned = event.num_epochs
+            self.planned = ReportedEpochs(event.num_epochs, event.steps_per_epoch)
             if self._ended is not None and event.first_step > self._ended.step:
                 self._epochs_before = self._ended.epoch
         elif isinstance(event, ev.EpochEnded):
@@ -134,8 +137,8 @@ class TrainingPositions:
             self._add_position(self._evaluations, event.t, event.step)
 
     def _add_position(self, positions: list[TrainingPosition], t: float, step: int) -> None:
-        is_last = self._epoch >= self._num_planned > 0
-        newest = self._num_planned if self._has_skipped else self._epoch + 1 - is_last
+        is_last = self._epoch >= self.planned.number > 0
+        newest = self.planned.number if self._has_skipped else self._epoch + 1 - is_last
         epochs = range(self._epochs_before + 1, newest + 1)
         _add(positions, TrainingPosition(t, step, self._epoch, epochs))
 
