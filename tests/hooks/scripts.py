@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -211,6 +212,21 @@ def parts() -> None:
             tell(loss.item())
 
 
+def sliced() -> None:
+    """Takes the first batches of its loader in each epoch."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)), batch_size=2)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    num_steps = 6
+    for _epoch in range(2):
+        batches = itertools.islice(train, num_steps)
+        for _number, (batch,) in enumerate(batches):
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+
+
 def often() -> None:
     """Evaluates after every step."""
     test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[60:100]), batch_size=20)
@@ -391,7 +407,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, often, briefly, ahead, cycled, counted, rounds, endless, folds, search, renewed, turns,
+        epochs, parts, sliced, often, briefly, ahead, cycled, counted, rounds, endless, folds, search, renewed, turns,
     )
 }  # fmt: skip
 

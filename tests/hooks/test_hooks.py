@@ -118,6 +118,14 @@ def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tm
     assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, 8)}
 
 
+def test_epochs_that_take_the_first_batches_of_a_loader_are_planned_so_from_the_first_step_on(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "sliced").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 6), (2, 12)]
+    events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
+    planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
+    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, 6)}
+
+
 def test_evaluations_after_every_step_are_told_if_they_fetch_batches(tmp_path: Path) -> None:
     told(tmp_path, "often")
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]

@@ -123,8 +123,29 @@ def _loops_of(code: CodeType) -> tuple[_Loop, ...]:
     first, last = 1, 1 << 30
     if code.co_name != "<module>":
         first, last = code.co_firstlineno, max((end or 0 for _, end, _, _ in code.co_positions()), default=0)
-    loops = [loop for node in ast.walk(tree) if (loop := _loop(node)) is not None]
-    return tuple(sorted((loop for loop in loops if first <= loop.first_line <= last), key=attrgetter("first_line")))
+    nodes = [node for node in ast.walk(tree) if first <= getattr(node, "lineno", 0) <= last]
+    _name_slices(nodes)
+    loops = [loop for node in nodes if (loop := _loop(node)) is not None]
+    return tuple(sorted(loops, key=attrgetter("first_line")))
+
+
+def _name_slices(nodes: list[ast.AST]) -> None:
+    """Puts the slice in the place of its name: `batches` of a loop is `islice(loader, 100)`, as it was assigned."""
+    slices = {
+        ast.unparse(node.targets[0]): node.value
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) == "islice"
+    }
+    for node in nodes if slices else ():
+        if isinstance(node, ast.For):
+            call = node.iter
+            while isinstance(call, ast.Call) and _called(call) in _WRAPPERS and call.args:
+                call.args[0] = slices.get(ast.unparse(call.args[0]), call.args[0])
+                call = call.args[0]
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
 
 
 def _loop(node: ast.AST) -> _Loop | None:
@@ -174,7 +195,10 @@ def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | No
         # Of `step <= n`, and of `if step > n: break`, the pass with n is the last.
         return None, limit + isinstance(bound.ops[0], ast.LtE | ast.Gt) if type(limit) is int else None
     if isinstance(bound, ast.Call):
-        name = bound.func.id if isinstance(bound.func, ast.Name) else getattr(bound.func, "attr", "")
+        name = _called(bound)
+        if name == "islice" and len(bound.args) == 2:
+            limit = value(bound.args[1])
+            return 0, limit if type(limit) is int else None
         if name in _RANGES:
             numbers = [value(argument) for argument in bound.args]
             if 1 <= len(numbers) <= 2 and all(type(number) is int for number in numbers):

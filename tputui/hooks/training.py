@@ -43,6 +43,8 @@ class HookedTraining:
         self._others: dict[CallSite, NamedMetrics] = {}
         self._num_steps = self._num_batches = 0
         self._loops: list[LoopPosition] = []
+        self._num_taken = 0
+        """Batches of the loader at the newest look at the loops."""
         self._passed_at: tuple[int, int] | None = None
         """Value of the counter of the outermost loop, and the step, at the beginning of a pass."""
         self._num_passes = 0
@@ -133,7 +135,7 @@ class HookedTraining:
             watches_after_s = None if has_epochs else SHORTEST_EPOCH_S
         elif outer is not None:
             watches_after_s = self._plan_steps(run, outer)
-        self._loops = loops
+        self._loops, self._num_taken = loops, loader.num_batches if loader is not None else 0
         if self._epoch is None and (has_epochs or counts_epochs):
             self._enter_epoch(run)
         return watches_after_s
@@ -223,11 +225,17 @@ class HookedTraining:
         return loop.value + self._epochs_before
 
     def _estimate_steps(self, run: Run) -> None:
-        """Plans the epochs by the length of the loader and the batches of each step, until one has ended."""
+        """Plans the epochs by the length of the loader, or the loop around its batches if that ends earlier, and the
+        batches of each step, until one has ended."""
         loader = self._notes.loader
         if self._steps_planned or not self._num_epochs or loader is None or not loader.length or not self._num_batches:
             return
-        self._steps_planned = -(-loader.length * self._num_steps // self._num_batches)
+        length, inner = loader.length, self._loops[1] if len(self._loops) > 1 else None
+        if inner is not None and inner.end is not None and inner.start is not None:
+            # One may have been fetched ahead; a pass around another loop over the loader has many.
+            is_of_batches = self._num_taken <= inner.value - inner.start + 2
+            length = min(length, inner.end - inner.start) if is_of_batches else length
+        self._steps_planned = -(-length * self._num_steps // self._num_batches)
         self._is_estimated = True
         run.plan(epochs=self._num_epochs, steps=self._steps_planned)
 

@@ -384,8 +384,8 @@ class ValueEvents:
     def _placed(
         self, column: _PendingValues, step: int | None, epoch: float | None, t: float
     ) -> tuple[int | None, float | None]:
-        """The step of a value of a training that reports its own, and the epoch if it is of an evaluation, or if steps
-        are not known."""
+        """The step of a value of a training that reports its own, and the epoch of one of an evaluation, or of one that
+        is printed with an epoch where no steps are known."""
         evaluates = column.is_valid
         place = self.position_at(t, evaluates) if self.position_at is not None else None
         if epoch is not None and (epoch == 0 or epoch != int(epoch)):
@@ -394,11 +394,12 @@ class ValueEvents:
         if place is None:
             return step, None
         number, epochs = place[1:]
+        has_epoch = evaluates or (step is None and epoch is not None and not place[0])
         if epoch is not None and epoch == int(epoch) and number:
             # A file may be read long after the epoch, and a line when the next one has begun.
             as_logged = int(epoch) + self._counts_from_0.get(column.source, False) + epochs.start - 1
             number = as_logged if as_logged in epochs else number
-        return place[0] if step is None else step, float(number) if number and (evaluates or not place[0]) else None
+        return place[0] if step is None else step, float(number) if number and has_epoch else None
 
     def _epochs_of_steps(self, source: str, values: Sequence[LoggedValue]) -> dict[int, float] | None:
         """The epochs by step that a scalar named `epoch` tells, which Lightning logs beside the others; None if a log
