@@ -341,14 +341,14 @@ def train_on(examples: torch.Tensor, lr: float) -> None:
 
 
 def folds() -> None:
-    examples = EXAMPLES.reshape(-1, 4)[:12]
+    examples = EXAMPLES.reshape(-1, 4)[:18]
     for fold in range(3):
-        train_on(torch.cat([examples[: 4 * fold], examples[4 * fold + 4 :]]), lr=0.1 * (fold + 1))
+        train_on(torch.cat([examples[: 6 * fold], examples[6 * fold + 6 :]]), lr=0.1 * (fold + 1))
 
 
 def search() -> None:
     for lr in (0.1, 0.2, 0.3):
-        train_on(EXAMPLES.reshape(-1, 4)[:8], lr)
+        train_on(EXAMPLES.reshape(-1, 4)[:12], lr)
 
 
 def renewed() -> None:

@@ -176,11 +176,11 @@ def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_st
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
-@pytest.mark.parametrize(("way", "plans"), [("folds", {(6, 2)}), ("search", {(2, 2), (4, 2), (6, 2)})])
+@pytest.mark.parametrize(("way", "plans"), [("folds", {(6, 3)}), ("search", {(2, 3), (4, 3), (6, 3)})])
 def test_trainings_one_after_the_other_count_on(tmp_path: Path, way: str, plans: set[tuple[int, int]]) -> None:
     script = told_alone(tmp_path, way)
     assert script.losses == [np.float32(value) for value in script.printed["loss"]]
-    assert [(epoch.epoch, epoch.step) for epoch in script.snapshot.epochs] == [(n, 2 * n) for n in range(1, 7)]
+    assert [(epoch.epoch, epoch.step) for epoch in script.snapshot.epochs] == [(n, 3 * n) for n in range(1, 7)]
     np.testing.assert_allclose([epoch.lr for epoch in script.snapshot.epochs], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
     planned = [event.fields for event in events if event.kind == "TrainingPlanned"]

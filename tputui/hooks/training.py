@@ -230,7 +230,9 @@ class HookedTraining:
         loader = self._notes.loader
         if self._steps_planned or not self._num_epochs or loader is None or not loader.length or not self._num_batches:
             return
-        length, inner = loader.length, self._loops[1] if len(self._loops) > 1 else None
+        around, _ = self._epoch_loops()
+        length, inside = loader.length, self._loops[1 if around is None else 2 :]
+        inner = inside[0] if inside else None
         if inner is not None and inner.end is not None and inner.start is not None:
             # One may have been fetched ahead; a pass around another loop over the loader has many.
             is_of_batches = self._num_taken <= inner.value - inner.start + 2
