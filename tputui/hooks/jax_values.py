@@ -26,6 +26,7 @@ from tputui.reporting.run import EpochContext, Run
 from tputui.reporting.start import join_unasked, was_asked
 from tputui.telemetry.events import LossNamed
 
+SITES_MAX = 256
 ITEMS_MAX = 32
 """Items of a dictionary among which an array is looked for."""
 _EVALUATES = re.compile(r"(?:^|_)(?:test|val|eval)", re.IGNORECASE)
@@ -56,6 +57,8 @@ class ReadValues:
         """`began_at`: when JAX began (`time.perf_counter`)."""
         self._run: Run | None = None
         self._metrics: NamedMetrics | None = None
+        self._reads: dict[tuple[CodeType, int], _Read] = {}
+        """The newest read of each place in the code."""
         self._loss: _Site | None = None
         """Where that of the training is read, once it is known."""
         self._has_steps = True
@@ -79,12 +82,14 @@ class ReadValues:
         """Takes a value that was read by a call of the user's code; `is_printed`: to be text, so the output has it."""
         if not _is_float(value) or threading.current_thread() is not threading.main_thread() or was_asked():
             return
-        if (name := _name_of(array, frame)) is None or not (loops := positions_at(frame)):
+        place = frame.f_code, frame.f_lasti
+        number = float(value)
+        read = _next_pass(self._reads[place], frame, array, number) if place in self._reads else None
+        if (read := read or _read_at(frame, array, number)) is None:
             return
-        if loops[-1].code is frame.f_code and _EVALUATES.search(frame.f_code.co_name):
-            return  # Of one batch of an evaluation.
-        epochs = next((loop for loop in loops if loop.counts_epochs), None)
-        read = _Read(_Site(name, frame.f_code, frame.f_lineno), float(value), loops, epochs)
+        if len(self._reads) < SITES_MAX or place in self._reads:
+            self._reads[place] = read
+        epochs = read.epochs
         is_loss = self._is_loss(read)
         if self._run is None and (epochs is not None or is_loss):
             self._join()
@@ -95,7 +100,7 @@ class ReadValues:
             self._enter_epoch(run, epochs)
         if is_loss:
             self._take_loss(run, read)
-        elif role_of(name) == "lr":
+        elif role_of(read.site.name) == "lr":
             self._lr = read.value
         elif not is_printed:
             self._take_metric(run, metrics, read)
@@ -194,6 +199,31 @@ class ReadValues:
                 run.step(step=self._step)
             run.end_epoch(self._read_at - self._began_at)
             self._epoch, self._began_at = None, self._read_at
+
+
+def _read_at(frame: FrameType, array: Any, number: float) -> _Read | None:
+    """A read of a number in the loops around a call; None if there are none, if the array has no name, or in the loop
+    over the batches of an evaluation."""
+    if (name := _name_of(array, frame)) is None or not (loops := positions_at(frame)):
+        return None
+    if loops[-1].code is frame.f_code and _EVALUATES.search(frame.f_code.co_name):
+        return None
+    epochs = next((loop for loop in loops if loop.counts_epochs), None)
+    return _Read(_Site(name, frame.f_code, frame.f_lineno), number, loops, epochs)
+
+
+def _next_pass(before: _Read, frame: FrameType, array: Any, number: float) -> _Read | None:
+    """The read after another one from the same place, if all that has changed is that the innermost loop went on: it
+    takes a third of the time of a look at all loops."""
+    inner = before.loops[-1]
+    if inner.code is not frame.f_code or inner.name not in (variables := local_variables(frame)):
+        return None
+    value = inner.value + 1
+    if variables.get(before.site.name) is not array or variables[inner.name] != value or value == inner.end:
+        return None
+    loop = inner._replace(value=value)
+    epochs = loop if before.epochs is inner else before.epochs
+    return _Read(before.site, number, [*before.loops[:-1], loop], epochs)
 
 
 def _passes(loops: list[LoopPosition]) -> int | None:
