@@ -363,6 +363,19 @@ def renewed() -> None:
             tell(loss.item())
 
 
+def both() -> None:
+    """Trains on two loaders in each epoch, the second of which is made anew."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for _epoch in range(2):
+        for part in range(3):
+            for (batch,) in DataLoader(TensorDataset(EXAMPLES[part]), batch_size=4):
+                loss = (network(batch) - 1).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                tell(loss.item())
+
+
 def turns() -> None:
     """One optimizer makes several steps, then the other does."""
     other = nn.Linear(4, 1)
@@ -407,7 +420,8 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, sliced, often, briefly, ahead, cycled, counted, rounds, endless, folds, search, renewed, turns,
+        epochs, parts, sliced, often, briefly, ahead, cycled, counted, rounds, endless, folds, search, renewed, both,
+        turns,
     )
 }  # fmt: skip
 

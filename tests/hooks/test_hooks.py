@@ -194,6 +194,13 @@ def test_loaders_of_one_epoch_each_show_the_epochs_and_their_loop_how_many(tmp_p
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
+def test_loaders_of_one_part_of_an_epoch_each_begin_none(tmp_path: Path) -> None:
+    snapshot = told_alone(tmp_path, "both").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 6), (2, 12)]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (2, 12)
+
+
 def test_optimizers_that_take_turns_lose_no_loss_of_the_training(tmp_path: Path) -> None:
     script = told_alone(tmp_path, "turns")
     assert [value for value in script.losses if value == value] == [np.float32(v) for v in script.printed["loss"]]

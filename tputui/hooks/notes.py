@@ -121,6 +121,8 @@ class ThreadNotes:
         """That of the newest batch that was fetched with gradients."""
         self._trained: LoaderNotes | None = None
         """The newest of those that train."""
+        self.has_new_loader = False
+        """Whether another one began to train since the newest look at the loops, when that had given all batches."""
         self.has_new_optimizer = False
         """Whether an optimizer was created after the newest epoch began: for another training, if one begins."""
         self._held: list[BatchTaken] = []
@@ -160,7 +162,7 @@ class ThreadNotes:
             loader.trains = True
             if self._trained is not None and (self._trained.has_ended or self.has_new_optimizer):
                 # Some programs make a loader for each epoch, or for each training.
-                self.training.begin_epoch()
+                self.has_new_loader, self._loops_due = True, 0.0
             self._trained = loader
         watch = self._watch
         if now >= self._loops_due or (watch is not None and now >= self._watch_due and watch.has_moved(caller)):

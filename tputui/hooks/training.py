@@ -128,10 +128,14 @@ class HookedTraining:
         has_epochs = loader is not None and loader.has_epochs
         counts_epochs = outer is not None and outer.counts_epochs
         watches_after_s = None
+        begins = self._notes.has_new_loader and (not counts_epochs or self._notes.has_new_optimizer)
+        self._notes.has_new_loader, num_passes = False, 1
         if outer is not None and counts_epochs:
-            before = self._loops[0] if self._loops else outer
-            if outer.value != before.value and self._epoch is not None:
-                self.begin_epoch(outer.value - before.value)
+            num_passes = outer.value - self._loops[0].value if self._loops else 0
+            begins = begins or num_passes != 0
+        if begins and self._epoch is not None:
+            self.begin_epoch(num_passes)
+        if counts_epochs:
             watches_after_s = None if has_epochs else SHORTEST_EPOCH_S
         elif outer is not None:
             watches_after_s = self._plan_steps(run, outer)
