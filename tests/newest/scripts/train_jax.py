@@ -19,7 +19,8 @@ for step in range(60):
     key, own = jax.random.split(key)
     weights, loss = train_step(weights, jax.random.normal(own, (32, 8)))
     if step % 10 == 0:
-        losses[step] = float(loss)
-        print(f"step {step} loss {losses[step]:.9f}")
+        # The steps of a script that reports none are counted from 1.
+        losses[step + 1] = float(loss)
+        print(f"step {step} loss {losses[step + 1]:.9f}")
 with open("losses.json", "w") as file:
     json.dump(losses, file)
