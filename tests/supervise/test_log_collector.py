@@ -289,6 +289,27 @@ def test_results_of_an_epoch_that_was_too_short_to_be_told_belong_to_it(tmp_path
     assert ([*logged.steps], [*(logged.epochs or ())]) == ([7], [7.0])
 
 
+def test_printed_results_of_another_training_that_counts_from_1_again_belong_to_its_epochs(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    lines = ["fold 0 epoch 1: val_loss 0.5", "fold 0 epoch 2: val_loss 0.25", "fold 1 epoch 1: val_loss 0.75"]
+    lines += ["fold 1 epoch 2: val_loss 0.125"]
+    worker = Reporter(run_dir, "worker")
+    for number in range(4):
+        printed = len("\n".join([*lines[:number], ""]))
+        worker.emit(ev.EpochStarted(t=1.0 + number, epoch=number + 1, first_step=number + 1, printed_bytes=printed))
+        worker.emit(ev.EvaluationStarted(t=1.5 + number, epoch=number + 1, step=number + 1, printed_bytes=printed))
+    worker.close()
+    reporter = Reporter(run_dir, "logs")
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    ends = [len("\n".join([*lines[: number + 1], ""])) for number in range(4)]
+    collector.take_console([Printed(line, end) for line, end in zip(lines, ends, strict=True)])
+    collector.close()
+    reporter.close()
+    logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.split == "valid"]
+    placed = [value for one in logged for value in zip(one.epochs or (), one.values, strict=True)]
+    assert placed == [(1.0, 0.5), (2.0, 0.25), (3.0, 0.75), (4.0, 0.125)]
+
+
 def test_values_of_a_file_that_is_read_late_belong_to_their_own_epochs(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))

@@ -398,7 +398,9 @@ class ValueEvents:
         if epoch is not None and epoch == int(epoch) and number:
             # A file may be read long after the epoch, and a line when the next one has begun.
             as_logged = int(epoch) + self._counts_from_0.get(column.source, False) + epochs.start - 1
-            number = as_logged if as_logged in epochs else number
+            # A printed one that is long over is of another training, which counts from 1 again.
+            is_over = column.is_console and as_logged < number - 1
+            number = as_logged if as_logged in epochs and not is_over else number
         return place[0] if step is None else step, float(number) if number and has_epoch else None
 
     def _epochs_of_steps(self, source: str, values: Sequence[LoggedValue]) -> dict[int, float] | None:
