@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -32,19 +33,25 @@ def collected(
 ) -> list[ev.Event]:
     """What a collector reports of the logs in a folder and of output, of a command that has just ended."""
     run_dir = rundir.create(folder / "runs", recorded.manifest())
-    return collected_in(run_dir, folder, printed, is_stop_requested)
+    collected_in(run_dir, folder, [Printed(line) for line in printed], is_stop_requested)
+    return events_in(run_dir, "logs-0", ev.Event)
 
 
 def collected_in(
-    run_dir: Path, folder: Path, printed: Sequence[str] = (), is_stop_requested: Callable[[], bool] = lambda: False
-) -> list[ev.Event]:
-    """The same, in a run whose processes may have reported."""
+    run_dir: Path, folder: Path, printed: Sequence[Printed] = (), is_stop_requested: Callable[[], bool] = lambda: False
+) -> LogCollector:
+    """The same, in a run whose processes may have reported. Returns the collector, which is closed."""
     reporter = Reporter(run_dir, "logs")
     collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(folder), "logs": ["*.csv"]})
-    collector.take_console([Printed(line) for line in printed])
+    collector.take_console(printed)
     collector.close(is_stop_requested)
     reporter.close()
-    return events_in(run_dir, "logs-0", ev.Event)
+    return collector
+
+
+def printed_in_order(lines: Sequence[str]) -> list[Printed]:
+    """The lines as the only ones of a log file, of which each tells its end."""
+    return [Printed(line, len("\n".join(lines[:number]))) for number, line in enumerate(lines, 1)]
 
 
 class SlowDisk:
@@ -72,9 +79,17 @@ class SlowDisk:
         reader.read, reader.close = read_slowly, close_after_all_reads  # type: ignore[method-assign]
         return reader
 
+    def is_read_within(self, seconds: float) -> bool:
+        """Whether a read waits by then, which was not answered before."""
+        return self._asked.acquire(timeout=seconds)
+
+    def answer_from_now_on(self) -> None:
+        """Lets all reads go on."""
+        self._let_go.release(1_000)
+
     def answer_all(self) -> None:
         """Lets all reads go on, and waits for the end of the thread."""
-        self._let_go.release(1_000)
+        self.answer_from_now_on()
         self._wait_for_thread()
 
     def answer(self) -> None:
@@ -175,6 +190,35 @@ def test_a_file_that_is_found_late_does_not_replace_what_was_printed(tmp_path: P
     assert [event.epoch for event in events_in(run_dir, "logs-0", ev.EpochStarted)] == [1]
 
 
+def test_the_file_of_a_checkpoint_is_read_after_all_that_was_printed_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    worker, reporter = Reporter(run_dir, "worker"), Reporter(run_dir, "logs")
+    worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1))
+    worker.emit(ev.EvaluationStarted(t=2.0, step=20, epoch=1))
+    worker.flush(DEADLINE_S)
+    state = tmp_path / "out" / "checkpoint-20" / "trainer_state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"log_history": [{"epoch": 1.0, "eval_loss": 0.625, "step": 20}]}))
+    disk = SlowDisk()
+    monkeypatch.setattr(log_collector, "open_log", disk.open)
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path), "logs": ["out/*/*.json"]})
+    try:
+        assert not disk.is_read_within(0.5)
+        disk.answer_from_now_on()
+        # Where the line belongs is not known for seconds: the training has told nothing of that time.
+        collector.take_console([Printed("{'eval_loss': '0.625', 'epoch': '1'}")])
+        collector.take_console([])
+        wait_for(lambda: collector.num_values == 2, "the printed value and that of the file")
+    finally:
+        disk.answer_from_now_on()
+        collector.close()
+        reporter.close()
+        worker.close()
+    assert [event.source for event in events_in(run_dir, "logs-0", ev.ValuesLogged)] == ["console"]
+
+
 def test_results_belong_to_the_evaluation_during_which_they_were_printed_however_late_they_are_read(
     tmp_path: Path,
 ) -> None:
@@ -187,11 +231,7 @@ def test_results_belong_to_the_evaluation_during_which_they_were_printed_however
         worker.emit(ev.EpochStarted(t=t, epoch=epoch, first_step=10 * epoch - 9, printed_bytes=printed))
         worker.emit(ev.EvaluationStarted(t=t, epoch=epoch, step=10 * epoch, printed_bytes=printed))
     worker.close()
-    reporter = Reporter(run_dir, "logs")
-    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
-    collector.take_console([Printed(line, end) for line, end in zip(lines, ends, strict=True)])
-    collector.close()
-    reporter.close()
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
     logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.split == "valid"]
     placed = [value for one in logged for value in zip(one.steps, one.epochs or (), one.values, strict=True)]
     assert placed == [(10, 1.0, 0.5), (20, 2.0, 0.25), (30, 3.0, 0.125)]
@@ -215,11 +255,7 @@ def test_lines_that_name_no_split_are_of_the_evaluation_in_which_they_were_print
     worker.emit(ev.EvaluationStarted(t=2.0, epoch=1, step=3, printed_bytes=ends[1]))
     worker.emit(ev.EvaluationEnded(t=3.0, printed_bytes=ends[6]))
     worker.close()
-    reporter = Reporter(run_dir, "logs")
-    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
-    collector.take_console([Printed(line, end) for line, end in zip(lines, ends, strict=True)])
-    collector.close()
-    reporter.close()
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
     found: dict[str, list[float]] = {}
     for event in events_in(run_dir, "logs-0", ev.ValuesLogged):
         found.setdefault(f"{event.split} {event.name}", []).extend(unpack(event).values)
@@ -234,11 +270,7 @@ def test_printed_positions_are_no_steps_of_a_process_that_reports_its_own(tmp_pa
     worker = Reporter(run_dir, "worker")
     worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
     worker.close()
-    reporter = Reporter(run_dir, "logs")
-    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
-    collector.take_console([Printed("Train Epoch: 1 [640/1200 (53%)]  Loss: 0.5")])
-    collector.close()
-    reporter.close()
+    collector = collected_in(run_dir, tmp_path, [Printed("Train Epoch: 1 [640/1200 (53%)]  Loss: 0.5")])
     assert (collector.num_values, collector.newest_step) == (1, 0)
 
 
@@ -262,11 +294,7 @@ def test_printed_positions_are_shown_in_steps(tmp_path: Path, lines: list[str], 
     worker.emit(replace(plan, num_epochs=3, steps_per_epoch=10, first_step=1))
     worker.emit(replace(progress, t=1.0, step=16))
     worker.close()
-    reporter = Reporter(run_dir, "logs")
-    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
-    collector.take_console([Printed(line) for line in lines])
-    collector.close()
-    reporter.close()
+    collected_in(run_dir, tmp_path, [Printed(line) for line in lines])
     logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.name == "loss"]
     assert [step for one in logged for step in one.steps] == steps
 
@@ -280,11 +308,7 @@ def test_results_of_an_epoch_that_was_too_short_to_be_told_belong_to_it(tmp_path
         worker.emit(ev.EpochStarted(t=1.0, epoch=epoch, first_step=epoch, printed_bytes=0))
     worker.emit(ev.EvaluationStarted(t=2.0, epoch=5, step=7, printed_bytes=0))
     worker.close()
-    reporter = Reporter(run_dir, "logs")
-    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
-    collector.take_console([Printed("epoch 7: validation loss 0.5")])
-    collector.close()
-    reporter.close()
+    collected_in(run_dir, tmp_path, [Printed("epoch 7: validation loss 0.5")])
     [logged] = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)]
     assert ([*logged.steps], [*(logged.epochs or ())]) == ([7], [7.0])
 
@@ -299,12 +323,7 @@ def test_printed_results_of_another_training_that_counts_from_1_again_belong_to_
         worker.emit(ev.EpochStarted(t=1.0 + number, epoch=number + 1, first_step=number + 1, printed_bytes=printed))
         worker.emit(ev.EvaluationStarted(t=1.5 + number, epoch=number + 1, step=number + 1, printed_bytes=printed))
     worker.close()
-    reporter = Reporter(run_dir, "logs")
-    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
-    ends = [len("\n".join([*lines[: number + 1], ""])) for number in range(4)]
-    collector.take_console([Printed(line, end) for line, end in zip(lines, ends, strict=True)])
-    collector.close()
-    reporter.close()
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
     logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.split == "valid"]
     placed = [value for one in logged for value in zip(one.epochs or (), one.values, strict=True)]
     assert placed == [(1.0, 0.5), (2.0, 0.25), (3.0, 0.75), (4.0, 0.125)]
@@ -326,8 +345,8 @@ def test_values_of_a_file_that_is_read_late_belong_to_their_own_epochs(tmp_path:
     rows = "0,1,0.5,\n1,3,0.4,\n2,5,0.3,\n3,6,,0.9\n"
     (tmp_path / "second.csv").write_text(f"epoch,step,val_loss,test_loss\n{rows}")
 
-    events = collected_in(run_dir, tmp_path)
-    epochs = [event for event in events if isinstance(event, ev.EpochEnded)]
+    collected_in(run_dir, tmp_path)
+    epochs = events_in(run_dir, "logs-0", ev.EpochEnded)
     assert [(event.epoch, event.valid["loss"].val) for event in epochs] == [(4, 0.5), (5, 0.4), (6, 0.3)]
     # `Trainer.test` of Lightning logs the epoch after the last one.
     assert [event.valid.keys() for event in epochs] == [{"loss"}, {"loss"}, {"loss", "test_loss"}]

@@ -78,6 +78,8 @@ class _Log:
         """Whether its values are known to be metrics."""
         self.was_read = False
         """Whether it has had values."""
+        self.num_outputs_before = 0
+        """Looks at the output after which all is known that was printed before the log was found."""
         self.reported = ReportedDamage()
 
     @property
@@ -115,6 +117,8 @@ class LogCollector:
         self._epoch = 0
         self._lines: deque[tuple[Printed, float]] = deque(maxlen=LINES_MAX)
         """Lines that the thread has not parsed yet, with the unix times at which they were read."""
+        self._num_outputs = 0
+        """Looks at the output so far."""
         self._num_lines_due = 0
         """How many of them were printed before the newest look at the files."""
         self._console = _console_parser(script_config)
@@ -131,7 +135,7 @@ class LogCollector:
         self._logs: list[_Log] = []
         self._event_folder: Path | None = None
         """Folder of the first TensorBoard event file."""
-        self._states: dict[Path, TrainerStateReader] = {}
+        self._states: dict[Path, _Log] = {}
         """The newest `trainer_state.json` of each training with Hugging Face's `Trainer`, by its folder."""
         self._tries: dict[Path, int] = {}
         self._warned: set[str] = set()
@@ -151,6 +155,7 @@ class LogCollector:
         if (is_cut or len(self._lines) + len(parts) > LINES_MAX) and not self.has_reporter:
             self._warn("the command prints faster than its metrics can be read; some of those printed are left out")
         self._lines.extend([(part, now) for part in parts])
+        self._num_outputs += 1
 
     def poll(self, now: float) -> None:
         """Sends the heartbeat. `now` is unix time in seconds."""
@@ -222,6 +227,7 @@ class LogCollector:
             self._open(path, is_chosen=is_chosen)
             self._num_parts_read += 1
         # Before the values of a file, which may repeat them.
+        num_outputs = self._num_outputs
         self._num_lines_due = len(self._lines)
         for note in self._finder.notes:
             self._warn(note)
@@ -231,7 +237,10 @@ class LogCollector:
             return True
         # Files that are written with checkpoints come last: they repeat what was printed long before.
         is_behind = self._read_logs([log for log in self._logs if not log.is_late])
-        return self._read_logs([log for log in self._logs if log.is_late]) or is_behind
+        if self._num_lines_due > 0:
+            return is_behind  # They wait for their place.
+        late = [log for log in self._logs if log.is_late and (final or log.num_outputs_before <= num_outputs)]
+        return self._read_logs(late) or is_behind
 
     def _read_logs(self, logs: list[_Log]) -> bool:
         """Reads logs to their ends, or as much as one look may; returns whether there is more."""
@@ -269,11 +278,14 @@ class LogCollector:
             source, prefix = self._event_source(path)
         elif isinstance(reader, TrainerStateReader):
             folder = path.parent.parent if path.parent.name.startswith("checkpoint-") else path.parent
-            if (state_reader := self._states.get(folder)) is not None:
+            if (log := self._states.get(folder)) is not None and isinstance(log.reader, TrainerStateReader):
                 # Every checkpoint has the whole history.
-                state_reader.move_to(path)
-                return
-            self._states[folder] = reader
+                log.reader.move_to(path)
+            else:
+                log = self._states[folder] = _Log(path, source, prefix, reader, is_accepted=is_accepted)
+                self._logs.append(log)
+            log.num_outputs_before = self._num_outputs + 2  # The next look may have begun before.
+            return
         self._logs.append(_Log(path, source, prefix, reader, is_accepted=is_accepted))
 
     def _event_source(self, path: Path) -> tuple[str, str]:
