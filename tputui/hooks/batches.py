@@ -48,8 +48,8 @@ def hook(module: Any) -> None:
         try:
             batch = real_next(self)
         except StopIteration:
-            if (loader := _iterators.get(self)) is not None:
-                loader.has_ended = True
+            with contextlib.suppress(Exception):
+                _iterators[self].has_ended = True
             raise
         with contextlib.suppress(Exception):
             if (loader := _iterators.get(self)) is not None:

@@ -34,7 +34,7 @@ class CallSite:
     def __init__(self, name: str, place: str, code: CodeType | None = None, offset: int = 0) -> None:
         self.name = name
         self.place = place
-        """File and line, as `train.py:81`."""
+        """As of `place_of`."""
         self.code = code
         """Of the function that calls."""
         self.offset = offset
@@ -68,12 +68,17 @@ def site_of(caller: FrameType) -> CallSite:
     return site
 
 
+def place_of(frame: FrameType) -> str:
+    """File and line, as `train.py:81`."""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
 def _named(frame: FrameType | None) -> CallSite:
     if frame is None:
         return UNKNOWN
     name, place = LOSS, ""
     if is_user_file(frame.f_code.co_filename):
-        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        place = place_of(frame)
         with contextlib.suppress(SyntaxError, ValueError, IndexError, TypeError, RecursionError):
             name = _name_at(frame)
     return CallSite(name, place, frame.f_code, frame.f_lasti)

@@ -8,14 +8,13 @@ so is that of the training, unless the name of the variable or of the function i
 from __future__ import annotations
 
 import re
-import sys
 import threading
 import time
-from pathlib import Path
 from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from tputui.hooks.call_sites import place_of
 from tputui.hooks.loops import LoopPosition, positions_at
 from tputui.hooks.notes import is_training
 from tputui.integrations.callbacks import NamedMetrics
@@ -37,7 +36,8 @@ class _Site(NamedTuple):
 
     name: str
     code: CodeType
-    line: int
+    place: str
+    """File and line."""
 
 
 class _Read(NamedTuple):
@@ -123,14 +123,13 @@ class ReadValues:
         return read.site == self._loss
 
     def _join(self) -> None:
-        run = None if is_training() else join_unasked(Path(sys.argv[0] if sys.argv else "").stem or "run")
+        run = None if is_training() else join_unasked()
         if run is not None:
             self._run, self._metrics = run, NamedMetrics(run, "read")
 
     def _take_loss(self, run: Run, read: _Read) -> None:
         if not self._newest:
-            site = read.site
-            run.emit(LossNamed(t=time.time(), name=site.name, source=f"{Path(site.code.co_filename).name}:{site.line}"))
+            run.emit(LossNamed(t=time.time(), name=read.site.name, source=read.site.place))
             if read.loops[-1].counts_epochs:
                 self._first, self._newest = read, read.loops
                 return
@@ -209,7 +208,7 @@ def _read_at(frame: FrameType, array: Any, number: float) -> _Read | None:
     if loops[-1].code is frame.f_code and _EVALUATES.search(frame.f_code.co_name):
         return None
     epochs = next((loop for loop in loops if loop.counts_epochs), None)
-    return _Read(_Site(name, frame.f_code, frame.f_lineno), number, loops, epochs)
+    return _Read(_Site(name, frame.f_code, place_of(frame)), number, loops, epochs)
 
 
 def _next_pass(before: _Read, frame: FrameType, array: Any, number: float) -> _Read | None:

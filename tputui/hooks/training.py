@@ -6,7 +6,6 @@ import sys
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 from tputui.hooks.call_sites import CallSite
 from tputui.hooks.loops import LoopPosition
@@ -283,5 +282,5 @@ def make(notes: ThreadNotes) -> HookedTraining:
     is_first = not is_training()
     run = None
     if ENGINE not in sys.modules:
-        run = join_unasked(Path(sys.argv[0] if sys.argv else "").stem or "run")
+        run = join_unasked()
     return HookedTraining(notes, run if run is not None and (is_first or run.is_of_core) else None)

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import importlib
 import math
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, made_class
 from tputui.logs.tags import loss_rank
 from tputui.reporting.run import Run
-from tputui.reporting.start import current, join
+from tputui.reporting.start import current, join, script_name
 
 SOURCE = "Accelerator.log"
 
@@ -35,7 +33,7 @@ class _Hooks(Harmless):
         """`project` is the name of a run that is created, by default that of the script. `runs_dir` is the folder for
         its directory; by default `$TPUTUI_RUNS`, else `./runs`."""
         super().__init__()
-        self._project = project or Path(sys.argv[0] if sys.argv else "").stem or "run"
+        self._project = project or script_name()
         self._runs_dir = runs_dir
         self._is_own = True
         """Whether the tracker opened the run, and closes it."""

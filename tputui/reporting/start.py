@@ -82,10 +82,15 @@ def start(
     A second call in the same process returns the same run. With `TPUTUI_DISABLED=1` in the environment, and if nothing
     can be written, the run does nothing.
     """
-    program = name or Path(sys.argv[0] if sys.argv else "").stem or "run"
+    program = name or script_name()
     return _joined_run(
         ScriptPlan(program, total_steps, epochs, num_parameters, flops_per_step), program, config or {}, runs_dir, None
     )
+
+
+def script_name() -> str:
+    """Name of the script that runs; `run` if Python runs none."""
+    return Path(sys.argv[0] if sys.argv else "").stem or "run"
 
 
 def join(
@@ -114,7 +119,7 @@ def _joined_run(
             return Run(None)
 
 
-def join_unasked(program: str) -> Run | None:
+def join_unasked() -> Run | None:
     """Joins the run that launched this process, for hooks of which the script knows nothing: nothing is logged.
 
     None if the script reports by itself, or another process has reported its rank.
@@ -123,6 +128,7 @@ def join_unasked(program: str) -> Run | None:
         if _joined.was_asked or is_disabled() or not os.environ.get(rundir.RUN_DIR_VARIABLE):
             return None
         try:
+            program = script_name()
             run = _start(ScriptPlan(program), program, {}, None, None)
         except Exception:  # noqa: BLE001, RUF100 - the script did not ask for it
             return None
