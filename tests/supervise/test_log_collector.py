@@ -16,6 +16,7 @@ from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, wait_for
 from tputui.logs.formats import open_log
 from tputui.logs.rows import LoggedValue, LogReader
+from tputui.logs.value_events import LossRow, steps_recorded
 from tputui.supervise import log_collector, log_files
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import Printed
@@ -272,6 +273,22 @@ def test_printed_positions_are_no_steps_of_a_process_that_reports_its_own(tmp_pa
     worker.close()
     collector = collected_in(run_dir, tmp_path, [Printed("Train Epoch: 1 [640/1200 (53%)]  Loss: 0.5")])
     assert (collector.num_values, collector.newest_step) == (1, 0)
+
+
+def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    losses = [1 / step for step in range(1, 41)]
+    means = [sum(losses[:step]) / step for step in range(1, 41)]
+    worker = Reporter(run_dir, "worker")
+    worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
+    for event in steps_recorded([LossRow(step, [loss]) for step, loss in enumerate(losses, 1)], 2.0):
+        worker.emit(event)
+    worker.close()
+    steps = range(0, 40, 10)
+    lines = [f"step {step} loss {losses[step]:.4f} avg_loss {means[step]:.4f}" for step in steps]
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
+    logged = {event.name: unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)}
+    assert {name: [*one.steps] for name, one in logged.items()} == {"avg_loss": [*steps]}
 
 
 @pytest.mark.parametrize(

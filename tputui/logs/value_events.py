@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tputui.logs.damage_notes import ReportedDamage
@@ -214,6 +214,7 @@ class _PendingValues:
         """Values that have had no step."""
         self.is_metric = self.role == "metric"
         self.shown = Shown()
+        self.is_printed_loss = source == CONSOLE and meaning.split == "train" and loss_rank(meaning) is not None
         self.repeats: Repeats | None = None
         """Set if it may repeat what the other logs have; its values are held back until that is known."""
         self.num_repeated = 0
@@ -274,6 +275,8 @@ class ValueEvents:
         self.position_at: PositionAt | None = None
         """Set if a process reports its steps. The values are metrics beside its loss then; those without a step or
         epoch get it from there."""
+        self._trained = Shown()
+        """The losses that the process reports."""
         self._counts_from_0: dict[str, bool] = {}
         """Whether a source counts epochs from 0, of a training that reports them."""
         self._lr = self._examples_per_s = math.nan
@@ -321,6 +324,13 @@ class ValueEvents:
         for column in self._columns.values():
             if column is not None:
                 column.is_loss = False
+                if column.is_printed_loss and not column.shown.num_values:
+                    column.repeats = Repeats()
+
+    def take_trained(self, first_step: int, losses: Iterable[float]) -> None:
+        """Takes the losses of consecutive steps that the process reports; printed ones may repeat them."""
+        for step, loss in enumerate(losses, first_step):
+            self._trained.add(step, loss)
 
     def _new_rows(self, *, per_core: bool) -> LossRows:
         rows = LossRows(per_core=per_core)
@@ -345,7 +355,7 @@ class ValueEvents:
                 continue
             if not column.is_metric and self._take_role(column, value):
                 continue
-            is_printed = source == CONSOLE and column.repeats is None
+            is_printed = source == CONSOLE and (column.repeats is None or column.is_printed_loss)
             if is_printed and step is not None and len(self._printed) < _PRINTED_MAX:
                 self._printed.add(tag)
             column.num_values += 1
@@ -506,7 +516,9 @@ class ValueEvents:
         self._columns[source, tag] = column
         if self._loss is not None:
             column.is_loss = self._is_loss(column)
-        if self._has_console and self._others(column, of_any_split=True):
+        if self.position_at is not None and column.is_printed_loss:
+            column.repeats = Repeats()
+        elif self._has_console and self._others(column, of_any_split=True):
             is_of_loss = self._loss is not None and self._is_loss_printed == column.is_console
             column.repeats = None if is_of_loss else Repeats()
         return column
@@ -582,7 +594,7 @@ class ValueEvents:
 
     def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
         """Whether the values of a metric are held back, since they are those of another log so far."""
-        others = [other.shown for other in self._others(column)]
+        others = [self._trained, *(other.shown for other in self._others(column))]
         while column.num_repeated < len(column.values):
             step = None if column.is_counted else column.steps[column.num_repeated]
             value = column.values[column.num_repeated]
@@ -603,6 +615,8 @@ class ValueEvents:
 
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""
+        if self.position_at is not None and column.is_printed_loss:
+            return True
         meaning = self._rule.meaning_of(column.tag)
         return any(meaning == self._rule.meaning_of(other.tag) for other in self._others(column))
 

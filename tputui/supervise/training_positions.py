@@ -7,7 +7,9 @@ printed, so the events say how much had been printed before them.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from array import array
 from bisect import bisect_left, bisect_right, insort
 from operator import attrgetter
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from tputui.logs.console_progress import NOTHING_REPORTED, ReportedEpochs
 from tputui.telemetry import events as ev
+from tputui.telemetry import float_blocks
 from tputui.telemetry.journal import SUFFIX, Tail
 
 POSITIONS_MAX = 4_096
@@ -66,6 +69,8 @@ class TrainingPositions:
         """Whether epochs were too short to be told apart."""
         self._ended: ev.EpochEnded | None = None
         """The newest epoch that has ended."""
+        self.trained: list[tuple[int, array[float]]] = []
+        """The losses that the newest `read` has read: a first step, and the losses of the first core from there."""
         self.known_until = 0.0
         """Unix time of the newest event."""
 
@@ -76,6 +81,7 @@ class TrainingPositions:
 
     def read(self) -> None:
         """Reads what was written since the last call."""
+        self.trained.clear()
         if self._tail is None:
             journals = sorted(self._run_dir.glob(f"worker-*{SUFFIX}"), key=lambda path: (len(path.name), path.name))
             if not journals:
@@ -132,6 +138,10 @@ class TrainingPositions:
             self._add_position(self._positions, event.t, event.first_step - 1)
         elif isinstance(event, ev.ProgressReported):
             self._add_position(self._positions, event.t, event.step)
+        elif isinstance(event, ev.StepsRecorded) and event.metric == "loss":
+            with contextlib.suppress(float_blocks.BlockError):
+                losses = float_blocks.unpack(event.block, event.n * event.cores)
+                self.trained.append((event.first, losses[:: event.cores]))
         elif isinstance(event, ev.EvaluationStarted):
             self._add_position(self._positions, event.t, event.step)
             self._add_position(self._evaluations, event.t, event.step)
