@@ -338,6 +338,25 @@ for epoch in range(1, 4):
     truth[f"valid {epoch}"] = float(val_loss)
 json.dump(truth, open("truth.json", "w"))
 """
+_READS_OF_FIRST_STEPS = """
+for epoch in range(3):
+    for i in range(25):
+        w, loss = train_step(w, rows(i))
+        if i == 0:
+            truth[25 * epoch + 1] = loss.item()
+    truth[f"valid {epoch + 1}"] = float(val_loss := train_step(w, rows(99))[1])
+json.dump(truth, open("truth.json", "w"))
+"""
+_READS_OF_LOOPS_LEFT_EARLY = """
+for epoch in range(3):
+    for i in range(25):
+        w, loss = train_step(w, rows(i))
+        if i % 5 == 0:
+            truth[11 * epoch + i + 1] = loss.item()
+        if i == 13:
+            break
+json.dump(truth, open("truth.json", "w"))
+"""
 _READS_OF_EPOCHS = """
 for epoch in range(5):
     for i in range(7):
@@ -368,8 +387,14 @@ json.dump(truth, open("truth.json", "w"))
 
 @pytest.mark.parametrize(
     ("reads", "ends", "per_epoch"),
-    [(_READS_OF_STEPS, [25, 50, 75], 25), (_READS_OF_EPOCHS, [0] * 5, 0), (_READS_OF_BATCHES, [9, 18], 9)],
-    ids=["steps", "epochs", "batches"],
+    [
+        (_READS_OF_STEPS, [25, 50, 75], 25),
+        (_READS_OF_FIRST_STEPS, [25, 50, 75], 25),
+        (_READS_OF_LOOPS_LEFT_EARLY, [11, 22, 33], 25),
+        (_READS_OF_EPOCHS, [0] * 5, 0),
+        (_READS_OF_BATCHES, [9, 18], 9),
+    ],
+    ids=["steps", "first-steps", "left-early", "epochs", "batches"],
 )
 def test_values_that_a_jax_script_reads_have_their_names_and_places(
     launch: Launch, reads: str, ends: list[int], per_epoch: int
@@ -400,5 +425,5 @@ json.dump(truth, open("truth.json", "w"))
 """
     reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
     assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
-    assert reported.shown["plan"]["total_steps"] == 30
+    assert (reported.shown["plan"]["total_steps"], reported.shown["steps"]) == (30, 30)
     assert not of_type(reported.events, ev.EpochStarted)

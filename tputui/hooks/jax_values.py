@@ -76,7 +76,9 @@ class ReadValues:
         self._step = self._shift = 0
         """The newest step, and what is added to the counter of a loop since it has begun anew."""
         self._last_step = 0
-        """That of the epoch, if the loops tell."""
+        """That of the epoch, or of a training without epochs, if the loops tell."""
+        self._loss_step = self._most_between = 0
+        """The step of the newest loss, and the most steps from one loss that was read to the next one."""
 
     def take(self, frame: FrameType, array: Any, value: Any, *, is_printed: bool) -> None:
         """Takes a value that was read by a call of the user's code; `is_printed`: to be text, so the output has it."""
@@ -111,6 +113,8 @@ class ReadValues:
         if self._metrics is not None:
             self._metrics.write(all_values=True)
         if is_done and self._run is not None:
+            if self._epoch is None and self._most_between:
+                self._count_unread(self._run)
             self._leave_epoch(self._run)
 
     def _is_loss(self, read: _Read) -> bool:
@@ -148,10 +152,14 @@ class ReadValues:
         total = _passes(loops) if read.epochs is None else _passes(loops[loops.index(read.epochs) + 1 :])
         if total is not None and not self._is_counted:
             if read.epochs is None:
-                run.plan(total_steps=total + self._shift)
+                self._last_step = total + self._shift
+                run.plan(total_steps=self._last_step)
             else:
                 run.plan(epochs=read.epochs.last, steps=total)
                 self._last_step = self._shift + total * (read.epochs.value - (read.epochs.start or 0) + 1)
+        if self._loss_step:
+            self._most_between = max(self._most_between, self._step - self._loss_step)
+        self._loss_step = self._step
         if self._step == before + 1:
             run.step_ended(read.value, None, self._lr, perf_counter())
         else:
@@ -192,12 +200,21 @@ class ReadValues:
             self._first, self._has_steps = None, False
             run.meter("loss", first.value)
         if self._epoch is not None:
-            if self._last_step > self._step:
-                # Their losses were not read.
-                self._step = self._last_step
-                run.step(step=self._step)
+            self._count_unread(run)
             run.end_epoch(self._read_at - self._began_at)
             self._epoch, self._began_at = None, self._read_at
+
+    def _count_unread(self, run: Run) -> None:
+        """Counts the steps after the newest loss, unless another one would have been read by the end of the loop: then
+        the loop was left early, and goes on from there in the next epoch."""
+        num_unread = self._last_step - self._step
+        if num_unread <= 0:
+            return
+        if num_unread >= self._most_between > 0:
+            self._shift -= num_unread
+            return
+        self._step = self._last_step
+        run.step(step=self._step)
 
 
 def _read_at(frame: FrameType, array: Any, number: float) -> _Read | None:
