@@ -415,6 +415,29 @@ def test_values_that_a_jax_script_reads_have_their_names_and_places(
             assert epoch.train["loss"].avg == pytest.approx(truth[f"epoch {epoch.epoch}"])
 
 
+def test_trainings_of_a_jax_script_one_after_the_other_count_on(launch: Launch) -> None:
+    loops = """
+def fit(w, epochs):
+    for epoch in range(epochs):
+        for i in range(5):
+            w, loss = train_step(w, rows(i))
+            truth[len(truth) + 1] = loss.item()
+
+fit(w, 2)
+fit(w, 3)
+for epoch in range(1, 3):
+    for i in range(4):
+        w, fine_loss = train_step(w, rows(i))
+        truth[len(truth) + 1] = fine_loss.item()
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loops, JAX_PLATFORMS="cpu")
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    epochs = [(epoch.epoch, epoch.step) for epoch in of_type(reported.events, ev.EpochEnded)]
+    assert epochs == [(1, 5), (2, 10), (3, 15), (4, 20), (5, 25), (6, 29), (7, 33)]
+    assert [plan.num_epochs for plan in plans(reported) if plan.steps_per_epoch] == [2, 5, 7]
+
+
 def test_steps_of_a_jax_script_are_those_of_its_loop(launch: Launch) -> None:
     loop = """
 for step in range(30):

@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.hooks.call_sites import place_of
-from tputui.hooks.loops import LoopPosition, positions_at
+from tputui.hooks.loops import EpochNumbers, LoopPosition, positions_at
 from tputui.hooks.notes import is_training
 from tputui.integrations.callbacks import NamedMetrics
 from tputui.logs.tags import is_test, loss_rank, meaning_of, role_of
@@ -67,6 +67,9 @@ class ReadValues:
         """The first loss in a loop of epochs, until it is known whether there is one in each step."""
         self._lr: float | None = None
         self._epoch: EpochContext | None = None
+        self._epochs: LoopPosition | None = None
+        """The loop of epochs in the newest one."""
+        self._numbers = EpochNumbers()
         self._began_at = self._read_at = began_at
         """When the epoch began, and when its newest value was read."""
         self._newest: list[LoopPosition] = []
@@ -118,12 +121,17 @@ class ReadValues:
             self._leave_epoch(self._run)
 
     def _is_loss(self, read: _Read) -> bool:
-        """Whether a value is the loss of the training; the first one that may be is it."""
-        if self._loss is None:
+        """Whether a value is the loss of the training; the first one that may be in the loop of its epochs is it."""
+        epochs, newest = read.epochs, self._epochs
+        is_other = epochs is not None and newest is not None and epochs.counter is not newest.counter
+        if self._loss is None or (is_other and read.site != self._loss):
             meaning = meaning_of(read.site.name)
             if meaning.split == "valid" or is_test(meaning.name) or loss_rank(meaning) is None:
                 return False
-            self._loss = read.site
+            if self._run is not None:
+                self._leave_epoch(self._run)
+            self._loss, self._newest, self._has_steps, self._is_counted = read.site, [], True, False
+            self._loss_step = self._most_between = 0
         return read.site == self._loss
 
     def _join(self) -> None:
@@ -155,7 +163,7 @@ class ReadValues:
                 self._last_step = total + self._shift
                 run.plan(total_steps=self._last_step)
             else:
-                run.plan(epochs=read.epochs.last, steps=total)
+                run.plan(epochs=self._numbers.last_of(read.epochs), steps=total)
                 self._last_step = self._shift + total * (read.epochs.value - (read.epochs.start or 0) + 1)
         if self._loss_step:
             self._most_between = max(self._most_between, self._step - self._loss_step)
@@ -185,13 +193,16 @@ class ReadValues:
         return step + self._shift
 
     def _enter_epoch(self, run: Run, epochs: LoopPosition) -> None:
-        before = self._epoch
-        if before is not None and before.number == epochs.value:
+        before, self._epochs = self._epochs, epochs
+        is_other = before is None or before.counter is not epochs.counter
+        if self._epoch is not None and before is not None and before.value == epochs.value and not is_other:
             return
         self._leave_epoch(run)
-        if before is None and epochs.last is not None:
-            run.emit(planned(time.time(), 0, epochs.last))
-        self._epoch = EpochContext(run, epochs.value, epochs.last, None)
+        number = self._numbers.number_of(epochs, is_new_training=is_other)
+        last = self._numbers.last_of(epochs)
+        if last is not None and (before is None or is_other or epochs.value < before.value):
+            run.emit(planned(time.time(), 0, last))
+        self._epoch = EpochContext(run, number, last, None)
         run.begin_epoch(self._epoch)
 
     def _leave_epoch(self, run: Run) -> None:

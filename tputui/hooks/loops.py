@@ -63,6 +63,30 @@ class LoopPosition(NamedTuple):
         return None if self.end is None else self.end - (self.start == 1)
 
 
+class EpochNumbers:
+    """Numbers the epochs of a script as it counts them; those of another training, which counts again, go on."""
+
+    def __init__(self) -> None:
+        self._counted: int | None = None
+        """The newest one as the script counts."""
+        self._before = 0
+        """What is added to that."""
+        self._from_1: bool | None = None
+        """Whether the first training counted from 1."""
+
+    def number_of(self, loop: LoopPosition, *, is_new_training: bool) -> int:
+        """The number of the epoch that a loop is at. `is_new_training`: it may be of another training."""
+        counted, self._counted = self._counted, loop.value
+        if counted is not None and (loop.value < counted or (loop.value == counted and is_new_training)):
+            self._before += counted + 1 - loop.value
+        self._from_1 = loop.start == 1 if self._from_1 is None else self._from_1
+        return loop.value + self._before
+
+    def last_of(self, loop: LoopPosition) -> int | None:
+        """Number of the last epoch of the training at the newest number, from 1; None if the source does not tell."""
+        return None if loop.last is None else loop.last + self._before + (loop.start == 1) - (self._from_1 is True)
+
+
 class LoopWatch:
     """Notices when a loop goes on, in a fraction of the time of a look at all loops."""
 

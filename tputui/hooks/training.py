@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import AbstractContextManager
 
 from tputui.hooks.call_sites import CallSite
-from tputui.hooks.loops import LoopPosition
+from tputui.hooks.loops import EpochNumbers, LoopPosition
 from tputui.hooks.notes import ThreadNotes, is_training
 from tputui.hooks.steps import StepAssembler, TrainingStep
 from tputui.integrations.callbacks import NamedMetrics
@@ -51,10 +51,7 @@ class HookedTraining:
         self._epoch: AbstractContextManager[None] | None = None
         self._num_begun = 0
         """Epochs that have begun."""
-        self._counted: int | None = None
-        """The newest of them as the script counts, ..."""
-        self._epochs_before = 0
-        """... and what is added to it: another training may count from the start again."""
+        self._numbers = EpochNumbers()
         self._num_epochs: int | None = None
         """As the loops of the script tell."""
         self._entered: LoopPosition | None = None
@@ -188,9 +185,8 @@ class HookedTraining:
         number = self._num_begun
         around, loop = self._epoch_loops()
         if loop is not None and around is None:
-            number = self._number_of(loop)
-            if loop.last is not None:
-                self._num_epochs = loop.last + self._epochs_before
+            number = self._numbers.number_of(loop, is_new_training=self._notes.has_new_optimizer)
+            self._num_epochs = self._numbers.last_of(loop) or self._num_epochs
         elif loop is not None and around is not None and around.end is not None:
             if loop.start is not None and loop.end is not None:
                 # As many for each pass of the loop around it, such as one for each fold.
@@ -219,13 +215,6 @@ class HookedTraining:
         if entered is not None and self._passes_are_epochs:
             self._passes_are_epochs = outer.code is entered.code and outer.value == entered.value + 1
             self._num_epochs = number + outer.end - outer.value - 1 if self._passes_are_epochs and outer.end else None
-
-    def _number_of(self, loop: LoopPosition) -> int:
-        """The number of an epoch as the script counts, or, once it began again with another training, goes on."""
-        before, self._counted = self._counted, loop.value
-        if before is not None and (loop.value < before or (loop.value == before and self._notes.has_new_optimizer)):
-            self._epochs_before += before + 1 - loop.value
-        return loop.value + self._epochs_before
 
     def _estimate_steps(self, run: Run) -> None:
         """Plans the epochs by the length of the loader, or the loop around its batches if that ends earlier, and the
