@@ -277,7 +277,7 @@ def test_printed_positions_are_no_steps_of_a_process_that_reports_its_own(tmp_pa
 
 def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
-    losses = [1 / step for step in range(1, 41)]
+    losses = [(100 - step) / 128 for step in range(1, 41)]
     means = [sum(losses[:step]) / step for step in range(1, 41)]
     worker = Reporter(run_dir, "worker")
     worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
@@ -285,10 +285,13 @@ def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports
         worker.emit(event)
     worker.close()
     steps = range(0, 40, 10)
+    rows = "".join(f"{step},{loss}\n" for step, loss in enumerate(losses, 1))
+    (tmp_path / "log.csv").write_text(f"step,train_loss\n{rows}")
     lines = [f"step {step} loss {losses[step]:.4f} avg_loss {means[step]:.4f}" for step in steps]
     collected_in(run_dir, tmp_path, printed_in_order(lines))
     logged = {event.name: unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)}
-    assert {name: [*one.steps] for name, one in logged.items()} == {"avg_loss": [*steps]}
+    # What the script logs to a file stays beside it, as the user wants it.
+    assert {name: [*one.steps] for name, one in logged.items()} == {"avg_loss": [*steps], "train_loss": [*range(1, 41)]}
 
 
 @pytest.mark.parametrize(

@@ -594,7 +594,9 @@ class ValueEvents:
 
     def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
         """Whether the values of a metric are held back, since they are those of another log so far."""
-        others = [self._trained, *(other.shown for other in self._others(column))]
+        others = [other.shown for other in self._others(column)]
+        if column.is_printed_loss:
+            others.insert(0, self._trained)
         while column.num_repeated < len(column.values):
             step = None if column.is_counted else column.steps[column.num_repeated]
             value = column.values[column.num_repeated]
