@@ -51,7 +51,7 @@ def collected_in(
 
 
 def printed_in_order(lines: Sequence[str]) -> list[Printed]:
-    """The lines as the only ones of a log file, of which each tells its end."""
+    """The lines of a whole log file, each with the byte at which it ends."""
     return [Printed(line, len("\n".join(lines[:number]))) for number, line in enumerate(lines, 1)]
 
 
@@ -208,7 +208,7 @@ def test_the_file_of_a_checkpoint_is_read_after_all_that_was_printed_before_it(
     try:
         assert not disk.is_read_within(0.5)
         disk.answer_from_now_on()
-        # Where the line belongs is not known for seconds: the training has told nothing of that time.
+        # The line waits for its place: the journal of the training has no event of that time yet.
         collector.take_console([Printed("{'eval_loss': '0.625', 'epoch': '1'}")])
         collector.take_console([])
         wait_for(lambda: collector.num_values == 2, "the printed value and that of the file")

@@ -79,7 +79,7 @@ class ReadValues:
         self._step = self._shift = 0
         """The newest step, and what is added to the counter of a loop since it has begun anew."""
         self._last_step = 0
-        """That of the epoch, or of a training without epochs, if the loops tell."""
+        """The last step of the epoch, or of a training without epochs; 0 if the loops do not tell."""
         self._loss_step = self._most_between = 0
         """The step of the newest loss, and the most steps from one loss that was read to the next one."""
 
@@ -121,7 +121,7 @@ class ReadValues:
             self._leave_epoch(self._run)
 
     def _is_loss(self, read: _Read) -> bool:
-        """Whether a value is the loss of the training; the first one that may be in the loop of its epochs is it."""
+        """Whether a value is the loss of the training: the first one that may be, again in another loop of epochs."""
         epochs, newest = read.epochs, self._epochs
         is_other = epochs is not None and newest is not None and epochs.counter is not newest.counter
         if self._loss is None or (is_other and read.site != self._loss):

@@ -83,7 +83,7 @@ class EpochNumbers:
         return loop.value + self._before
 
     def last_of(self, loop: LoopPosition) -> int | None:
-        """Number of the last epoch of the training at the newest number, from 1; None if the source does not tell."""
+        """Number of the last epoch of the training that runs, counted from 1; None if the source does not tell."""
         return None if loop.last is None else loop.last + self._before + (loop.start == 1) - (self._from_1 is True)
 
 
