@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import os
 import sys
 import textwrap
 import traceback
@@ -58,6 +59,7 @@ COMMANDS: dict[str, str] = {
     "data": "list and download data sets",
     "stream": "send a run to a viewer on another machine (ssh starts it)",
     "serve": "show the screen in a browser on this machine",
+    "completion": "complete command lines in bash, zsh and fish",
 }
 """Every command of tputui with a one-line summary, in the order of `tputui --help`."""
 
@@ -110,6 +112,8 @@ def main(argv: list[str] | None = None) -> int:
         gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        if "_ARGCOMPLETE" in os.environ:
+            _complete()
         code = _dispatch(arguments)
         sys.stdout.flush()
         return code
@@ -162,6 +166,16 @@ def _dispatch(arguments: list[str]) -> ExitCode:
     if top.pictures != "auto":
         given_before.append(f"--pictures={top.pictures}")
     return command.run(parser.parse(given_before + arguments[index + 1 :]))
+
+
+def _complete() -> None:
+    """Completes the line that a shell has put into the environment, and ends the process."""
+    from tputui.cli import completion
+
+    words = os.environ.get("COMP_LINE", "").split()
+    # Those of packages are looked for if the line has none of ours.
+    others = {} if any(word in COMMANDS for word in words) else _of_packages()
+    completion.complete_line(_top_parser({}), COMMANDS | {name: entry.value for name, entry in others.items()}, _load)
 
 
 def _load(name: str) -> Command:
