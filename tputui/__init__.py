@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tputui.reporting.run import Run as Run
     from tputui.reporting.start import start as start
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Run", "__version__", "start"]
 
 
