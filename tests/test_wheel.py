@@ -31,7 +31,7 @@ def test_wheel_installs_into_an_empty_environment_and_shows_a_run(tmp_path: Path
     environment = tmp_path / "environment"
     venv.create(environment, symlinks=True)
     python = environment / "bin/python"
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps"]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps"]
     done(*pip, tmp_path / f"dist/tputui-{__version__}-py3-none-any.whl", cwd=tmp_path)
     packages = next(environment.glob("lib/python*/site-packages"))
     # The dependencies of the environment of the tests, without the checkout that is installed there.

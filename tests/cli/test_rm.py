@@ -116,6 +116,8 @@ def test_archived_runs_are_listed_with_all(tmp_path: Path, capsys: pytest.Captur
     assert run(tmp_path, "runs", "--all", "--json") == 0
     assert {row["run"]: row["archived"] for row in json.loads(capsys.readouterr().out)} == {"a": True, "b": False}
 
+    main(["--runs-dir", str(tmp_path), "runs"])
+    assert capsys.readouterr().err == "tputui: 1 archived run not listed; --all lists it\n"
     run_labels.change(tmp_path / "b", archived=True)
     assert run(tmp_path, "runs") == 0
     assert capsys.readouterr().err == f"tputui: all runs in {tmp_path} are archived; --all lists them\n"

@@ -235,6 +235,36 @@ def test_a_search_narrows_as_it_is_typed() -> None:
     drive(monitor(a_run(eight())), script)
 
 
+def test_n_goes_from_match_to_match_and_shows_the_lines_around() -> None:
+    lines = [said(step, f"line {step}") for step in range(120)]
+
+    async def script(pilot: AppPilot) -> None:
+        panel, screen = opened(pilot), pilot.app.screen
+
+        def chosen() -> str:
+            return "" if panel._chosen_entry is None else panel._chosen_entry.line.text
+
+        await pilot.press("7", "7", "slash", *"line 5[05]$", "enter")
+        assert "[2/120]" in text(screen)
+        assert "line 49" not in text(screen)
+        await pilot.press("n")
+        assert chosen() == "line 50"
+        assert "line 49" in text(screen)
+        assert "line 51" in text(screen)
+        await pilot.press("n")
+        assert chosen() == "line 55"
+        await pilot.press("n")
+        assert chosen() == "line 50"
+        await pilot.press("N")
+        assert chosen() == "line 55"
+        await pilot.press("slash", "enter")
+        assert "line 49" not in text(screen)
+        await pilot.press("escape")
+        assert "/line" not in text(screen)
+
+    drive(monitor(a_run(lines)), script)
+
+
 def test_keys_that_are_typed_do_nothing_else() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("7", "slash", *"qwvfct1")

@@ -54,19 +54,22 @@ def run(args: argparse.Namespace) -> ExitCode:
     parent = existing_parent(args)
     if not args.json:
         return print_table(parent, archived=args.all, tag=args.tag)
-    runs = [_run(path, labels) for path, labels in _chosen(parent, archived=args.all, tag=args.tag)]
+    runs = [_run(*found) for found in _found(parent, args.tag) if args.all or not _is_archived(found)]
     say_json([each.to_json() for each in (*runs, *map(_log, _logs(parent, args.tag)))], indent=2)
     return ExitCode.DONE
 
 
 def print_table(parent: Path, *, archived: bool = False, tag: str | None = None) -> ExitCode:
     """Prints the runs in `parent` for a person; with `archived` also those, with `tag` only runs that have it."""
-    chosen, logs = _chosen(parent, archived=archived, tag=tag), _logs(parent, tag)
+    found, logs = _found(parent, tag), _logs(parent, tag)
+    chosen = [pair for pair in found if archived or not _is_archived(pair)]
     if not chosen and not logs:
         narrate(_why_empty(parent, tag, archived=archived))
         return ExitCode.DONE
     pinned_first = sorted(chosen, key=lambda pair: not (pair[1] and pair[1].pinned))
     _print_table([*(_run(path, labels) for path, labels in pinned_first), *map(_log, logs)])
+    if left_out := len(found) - len(chosen):
+        narrate(f"{fmt.counted(left_out, 'archived run')} not listed; --all lists {'it' if left_out == 1 else 'them'}")
     return ExitCode.DONE
 
 
@@ -124,14 +127,14 @@ def _shortened(text: str, room: int) -> str:
     return "..." + text[len(text) - room + 3 :] if is_path else text[: room - 3] + "..."
 
 
-def _chosen(parent: Path, *, archived: bool, tag: str | None) -> list[tuple[Path, RunLabels | None]]:
-    """The runs to list with their labels, newest first; None for labels that cannot be read."""
+def _found(parent: Path, tag: str | None) -> list[tuple[Path, RunLabels | None]]:
+    """The runs, with `tag` those that have it, with their labels, newest first; None for labels that cannot be read."""
     labelled = [(path, _labels(path)) for path in sorted(runs_in(parent), key=created, reverse=True)]
-    return [
-        (path, labels)
-        for path, labels in labelled
-        if (archived or not (labels and labels.archived)) and (tag is None or (labels and tag in labels.tags))
-    ]
+    return [(path, labels) for path, labels in labelled if tag is None or (labels and tag in labels.tags)]
+
+
+def _is_archived(found: tuple[Path, RunLabels | None]) -> bool:
+    return found[1] is not None and found[1].archived
 
 
 def _logs(parent: Path, tag: str | None) -> list[FoundLog]:

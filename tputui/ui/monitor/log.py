@@ -274,21 +274,32 @@ class LogPanel(RunPanel[LogPart]):
             self._change(lambda: self._query.paste(event.text))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Without a search, leave the key that ends it to the screen."""
-        if action == "drop_search":
+        """Without a search, leave its keys to the screen."""
+        if action in ("drop_search", "match"):
             return self._query.is_typing or bool(self._query.expression)
         return True
 
     def action_search(self) -> None:
         """Start typing an expression, with the one in force."""
-        self._query.begin()
-        self.redraw()
+        self._change(self._query.begin)
         self.post_message(self.TypingChanged())
 
     def action_drop_search(self) -> None:
         """Show all lines again; the selected line stays selected."""
         self._change(self._query.drop)
         self.post_message(self.TypingChanged())
+
+    def action_match(self, by: int) -> None:
+        """Select the next match, or with -1 the one before, with the lines around it; after the last comes the first."""
+        self._change(self._query.show_around)
+        number = len(self._entries)
+        start = self._chosen if self._chosen is not None else (-1 if by > 0 else number)
+        for distance in range(1, number + 1):
+            index = (start + by * distance) % number
+            if self._query.filter.matches(self._entries[index].line):
+                self._choose(index, centred=True)
+                self.post_message(self.LineSelected(self._entries[index].line.t))
+                return
 
     def action_next_lane(self) -> None:
         """Show the lines of the next process or core, or of all."""

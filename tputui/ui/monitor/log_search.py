@@ -32,6 +32,8 @@ class LogFilter(NamedTuple):
     level: int = 0
     """Index in `LEVELS`."""
     pattern: re.Pattern[str] | None = None
+    shows_all: bool = False
+    """Whether lines that do not match are shown, too, around those that do."""
 
     def accepts(self, line: LogLine) -> bool:
         """Whether a line is shown."""
@@ -39,7 +41,11 @@ class LogFilter(NamedTuple):
             return False
         if self.lane and not self._is_of_lane(line):
             return False
-        return self.pattern is None or self.pattern.search(searched(line)) is not None
+        return self.pattern is None or self.shows_all or self.matches(line)
+
+    def matches(self, line: LogLine) -> bool:
+        """Whether the expression is found in a line."""
+        return self.pattern is not None and self.pattern.search(searched(line)) is not None
 
     def _is_of_lane(self, line: LogLine) -> bool:
         if self.lane in (split_core(line).lane, clean(line.source)):
@@ -120,7 +126,8 @@ class LogQuery:
         return self._typed is not None
 
     def begin(self) -> None:
-        """Start typing, with the expression that is in force."""
+        """Start typing, with the expression that is in force; only matches are shown."""
+        self.filter = self.filter._replace(shows_all=False)
         self._typed = EditedText.of(self.expression)
 
     def end(self) -> None:
@@ -131,7 +138,11 @@ class LogQuery:
         """Stop searching."""
         self.end()
         self.expression = ""
-        self.filter = self.filter._replace(pattern=None)
+        self.filter = self.filter._replace(pattern=None, shows_all=False)
+
+    def show_around(self) -> None:
+        """Show the lines around the matches, too."""
+        self.filter = self.filter._replace(shows_all=True)
 
     def press(self, key: str, character: str | None) -> None:
         edited = press(self._typed, key, character) if self._typed is not None else None
@@ -181,7 +192,7 @@ class LogQuery:
         count = _count(num_found, num_lines, partly=partly)
         parts = [self.filter.lane, LEVELS[self.filter.level][0]]
         if self.expression and not self.is_typing:
-            parts.append(f"/{self.expression}/ {count}")
+            parts.append(f"/{self.expression}/ {count if not self.filter.shows_all else 'and the lines around'}")
         elif any(parts):
             parts.append(count)
         if self.filter.lane:
