@@ -290,7 +290,7 @@ class LogPanel(RunPanel[LogPart]):
         self.post_message(self.TypingChanged())
 
     def action_match(self, by: int) -> None:
-        """Select the next match, or with -1 the one before, with the lines around it; after the last comes the first."""
+        """Select the next match, or by -1 the one before, among the lines around it; after the last comes the first."""
         self._change(self._query.show_around)
         number = len(self._entries)
         start = self._chosen if self._chosen is not None else (-1 if by > 0 else number)
