@@ -37,6 +37,8 @@ PHASES: dict[Phase, str] = {
 }
 """What a process is doing, after "while"."""
 
+METERS_MAX = 6
+"""Averages of a split in a line about an epoch."""
 CORES_NAMED_MAX = 8
 """Maximum number of cores listed individually if they are not a range."""
 
@@ -228,15 +230,29 @@ def whole(seconds: float) -> str:
 
 
 def meters_line(
-    train: Mapping[str, MeterReading], valid: Mapping[str, MeterReading], scores: Mapping[str, float]
+    train: Mapping[str, MeterReading],
+    valid: Mapping[str, MeterReading],
+    scores: Mapping[str, float],
+    *,
+    monitor: str = "",
+    most: int | None = METERS_MAX,
 ) -> str:
-    """Averages and scores of an epoch: `loss 0.4132, accuracy 0.87; validation loss 0.41, accuracy 0.90, auc 0.97`."""
-    trained = ", ".join([f"{name} {number(meter.avg)}" for name, meter in train.items()])
-    figures = {name: meter.avg for name, meter in valid.items()} | dict(scores)
-    validated = ", ".join([f"{name} {number(figure)}" for name, figure in figures.items()])
+    """Averages and scores of an epoch: `loss 0.4132, accuracy 0.87; validation loss 0.41, accuracy 0.90, auc 0.97`.
+
+    Of more than `most` of a split the loss, the metric `monitor` and the first ones: `loss 0.4, ... +57`; None for all.
+    """
+    trained = _figures({name: meter.avg for name, meter in train.items()}, monitor, most)
+    validated = _figures({name: meter.avg for name, meter in valid.items()} | dict(scores), monitor, most)
     if not validated:
         return trained
     return f"{trained}; validation {validated}" if trained else f"validation {validated}"
+
+
+def _figures(figures: Mapping[str, float], monitor: str, most: int | None) -> str:
+    if most is None or len(figures) <= most:
+        return ", ".join([f"{name} {number(figure)}" for name, figure in figures.items()])
+    first = sorted(figures, key=lambda name: name not in ("loss", monitor))[:most]
+    return ", ".join([f"{name} {number(figures[name])}" for name in first]) + f" +{len(figures) - most}"
 
 
 def sections(sections_s: Mapping[str, float], trace_s: Mapping[str, float]) -> str:

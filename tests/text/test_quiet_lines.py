@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
 from tests.state import pod
@@ -54,6 +56,20 @@ def test_a_run_with_epochs_has_a_line_for_each(tmp_path: Path) -> None:
         "training done at step 66: 3 epochs trained",
         "run done: 3 epochs trained",
     ]
+
+
+def test_of_many_averages_a_line_has_the_loss_the_monitored_one_and_the_first(tmp_path: Path) -> None:
+    names = [f"norm_{number}" for number in range(58)] + ["accuracy", "loss"]
+    many = {name: recorded.reading([0.25]) for name in names}
+    events = [
+        msgspec.structs.replace(event, train=many, valid=many, monitor="accuracy")
+        if isinstance(event, ev.EpochEnded)
+        else event
+        for event in recorded.worker_events()
+    ]
+
+    first = "accuracy 0.2500, loss 0.2500, norm_0 0.2500, norm_1 0.2500, norm_2 0.2500, norm_3 0.2500 +54"
+    assert f"  {first}; validation {first}  " in quiet(run_of(tmp_path, "worker-0", events))[1]
 
 
 def test_warnings_failures_and_the_first_bad_loss_are_printed(tmp_path: Path) -> None:

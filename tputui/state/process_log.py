@@ -169,7 +169,7 @@ class ProcessLog(StateStruct, dict=True):
         self.warn(event.t, f"{self.name}: {text}", step)
 
     def _epoch_ended(self, event: ev.EpochEnded, _: int) -> None:
-        figures = fmt.meters_line(event.train, event.valid, event.scores)
+        figures = fmt.meters_line(event.train, event.valid, event.scores, monitor=event.monitor)
         has_figures = bool(event.train or event.valid or event.scores)
         self.add_line(event.t, f"epoch {event.epoch} ended{f': {figures}' if has_figures else ''}")
         if event.best:

@@ -552,7 +552,7 @@ class QuietWriter(LineWriter):
             f"epoch {event.epoch}{of_epochs}",
             f"step {event.step}{of_steps}",
             f"train loss {fmt.number(loss.mean)}" if loss is not None else "",
-            fmt.meters_line(event.train, event.valid, event.scores),
+            fmt.meters_line(event.train, event.valid, event.scores, monitor=event.monitor),
             fmt.duration(took) if math.isfinite(took) else "",
             "best" if event.best else "",
         ]

@@ -410,7 +410,7 @@ def _aligned(rows: list[list[str]]) -> list[str]:
 
 
 def _epoch(view: EpochEnded, best: EpochEnded | None) -> Iterable[str]:
-    yield fmt.meters_line(view.train, view.valid, view.scores) or "no validation reported"
+    yield fmt.meters_line(view.train, view.valid, view.scores, most=None) or "no validation reported"
     if not math.isnan(view.train_s):
         yield f"train {fmt.duration(view.train_s)}"
         yield f"validation {fmt.duration(view.valid_s)}"
