@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tputui import __version__
 from tputui.session.player import spans
 from tputui.session.session import Session
 from tputui.telemetry import events as ev
@@ -43,7 +42,7 @@ def manifest(run: str = "digits-1") -> rundir.Manifest:
     return rundir.Manifest(
         run=run,
         created=T0,
-        version=__version__,
+        version="0.1.0",
         config_path="digits.toml",
         config=CONFIG,
         argv=["tputui", "run", "digits.toml"],
@@ -87,7 +86,7 @@ def opened(t: float, role: str, host_index: int = 0, pid: int = 4242) -> ev.Jour
         host_id="elsewhere",
         pid=pid,
         pid_started=1,
-        version=__version__,
+        version="0.1.0",
         blocks=float_blocks.ENCODING,
         host_index=host_index,
     )
