@@ -43,10 +43,10 @@ def meters(step: int, loss: float, *, epoch: int = 1) -> ev.MetersReported:
     )
 
 
-def printed(*events: ev.Event, timestamps: bool = False) -> list[str]:
+def printed(*events: ev.Event, timestamps: bool = False, process: str = "worker-0") -> list[str]:
     writer = LineWriter(timestamps=timestamps)
-    recorded_events = [opened(T0, "worker"), *events]
-    lines = [line for seq, event in enumerate(recorded_events) for line in writer.lines("worker-0", seq, event)]
+    recorded_events = [opened(T0, process.partition("-")[0]), *events]
+    lines = [line for seq, event in enumerate(recorded_events) for line in writer.lines(process, seq, event)]
     return lines + writer.flush()
 
 
@@ -128,6 +128,22 @@ def test_traceback_repeated_in_the_log_is_printed_once() -> None:
         "    ValueError: bad",
     ]
     assert "worker-0 | loading" in lines
+
+
+def test_failure_repeats_no_output_that_was_printed_before_it() -> None:
+    traceback = "Traceback (most recent call last):\n  File x\nValueError: bad"
+    raised = ev.FailureRaised(t=T0, error="ValueError", message="bad", traceback=traceback, phase="data", step=7)
+    reported = ev.FailureReported(
+        t=T0 + 2, process="worker-0", pid=7, kind="killed", error="SIGKILL", message="gone", phase="executing", step=7,
+        log=["loading", "step 7"], stack="", silent=True,
+    )  # fmt: skip
+    output = [ev.LogWritten(t=T0, line=line) for line in ["loading", "step 7", *traceback.splitlines()]]
+
+    assert [line for line in printed(*output, raised) if "File x" in line] == ["worker-0 |   File x"]
+    assert "      File x" in printed(output[0], raised)
+    assert "last lines printed before" not in printed(*output, reported, process="supervisor-0")
+    lines = printed(output[0], reported, process="supervisor-0")
+    assert lines[lines.index("last lines printed before") + 1 :][:2] == ["    loading", "    step 7"]
 
 
 def test_what_every_host_reports_of_the_run_is_printed_once() -> None:

@@ -119,6 +119,10 @@ class _WaitingReport(NamedTuple):
     after: list[str]
 
 
+SHOWN_MAX = 200
+"""Printed lines of output that a failure is compared with."""
+
+
 class LineWriter:
     """Turns events, one at a time, into lines. Control characters are escaped.
 
@@ -135,6 +139,8 @@ class LineWriter:
         self._logged = LoggedLine()
         self._printed: Counter[str] = Counter()
         """Lines of printed tracebacks, which the log of the process repeats."""
+        self._shown: deque[str] = deque(maxlen=SHOWN_MAX)
+        """The newest lines of output that were printed, which a failure repeats."""
         self._is_started = False
         """Whether the start of the run was printed, which the supervisor of each host reports."""
         self._ends: set[str] = set()
@@ -174,7 +180,10 @@ class LineWriter:
         lines += self._of_logs(state, event)
         log = state.log
         fresh = islice(log.logs, max(0, len(log.logs) - (log.num_logs - num_logs)), None)
-        texts = [_logged(line) for line in fresh if self._wants(line, event) and not self._repeats(state, event, line)]
+        printed = [line for line in fresh if self._wants(line, event) and not self._repeats(state, event, line)]
+        texts = [_logged(line) for line in printed]
+        if isinstance(event, ev.LogWritten):
+            self._shown += [line.text for line in printed]
         if isinstance(event, ev.XlaMetricsRead) and event.compiles > compiles and self._is_first(state):
             texts += self._compiled(event, compiles, compile_s)
         texts += self._own(state, event)
@@ -229,14 +238,20 @@ class LineWriter:
             steps = f"step {event.first}" if event.n == 1 else f"steps {event.first} to {event.first + event.n - 1}"
             yield f"non-finite {event.metric}: {fmt.counted(event.bad, 'value')} in {steps}"
         elif isinstance(event, ev.FailureRaised):
-            self._printed.update(event.traceback.splitlines())
-            yield from (f"    {line}" for line in event.traceback.splitlines())
+            if (traceback := event.traceback.splitlines()) and not self._shown_above(traceback):
+                self._printed.update(traceback)
+                yield from (f"    {line}" for line in traceback)
         elif isinstance(event, ev.FailureReported) and (broke := root_cause.failure(self._state)) is not None:
             # The process itself reported the traceback, which was printed above.
-            block = root_cause.block(msgspec.structs.replace(broke, traceback=""))
+            log = [] if self._shown_above(broke.log) else broke.log
+            block = root_cause.block(msgspec.structs.replace(broke, traceback="", log=log))
             if block != self._first_failure:
                 yield from block
             self._first_failure = block
+
+    def _shown_above(self, lines: Iterable[str]) -> bool:
+        """Whether all of these lines were printed as output a moment ago."""
+        return set(lines) <= set(self._shown)
 
     def _is_first(self, process: ProcessState) -> bool:
         """Whether it is the first host; the others report the same for the whole run."""
