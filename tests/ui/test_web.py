@@ -146,7 +146,7 @@ def test_pages_send_no_requests_unless_allowed(run_dir: Path) -> None:
     assert command.command_line(parent, None, control=False).endswith(" --read-only")
     assert "--read-only" not in command.command_line(parent, None, control=True)
     ended = recorded.write_run(parent, run="digits-2")
-    assert f" replay {ended} --read-only" in command.command_line(parent, ended, control=False)
+    assert f" attach {ended} --read-only" in command.command_line(parent, ended, control=False)
     assert f" {run_dir} --read-only" in command.command_line(parent, run_dir, control=False)
 
 

@@ -14,13 +14,11 @@ from tputui.cli.arguments import add_run_argument, find_run, parent_of
 from tputui.cli.console import CommandError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.exit_codes import ExitCode
-from tputui.session import session
-from tputui.state.snapshot import ENDED
 
-DESCRIPTION = """Serves the screen to a browser: the list of runs, or RUN: live while it trains, as a replay after it
-ended. Bound to 127.0.0.1; the printed address contains a secret that every request needs. Runs cannot be controlled
-from the page unless --allow-control is given. From another machine, with --port: `ssh -L PORT:127.0.0.1:PORT HOST`.
-With --metrics, serves the newest values of RUN to Prometheus instead; each request needs the token in the file
+DESCRIPTION = """Serves the screen to a browser: the list of runs, or RUN: live while it trains, at its end after that.
+Bound to 127.0.0.1; the printed address contains a secret that every request needs. Runs cannot be controlled from the
+page unless --allow-control is given. From another machine, with --port: `ssh -L PORT:127.0.0.1:PORT HOST`. With
+--metrics, serves the newest values of RUN to Prometheus instead; each request needs the token in the file
 metrics-token of the run directory, which only you can read."""
 EXIT_CODES = exit_codes(
     DONE="ended by Ctrl-C", USAGE="no such run, or the port is in use", ENVIRONMENT="the extra `serve` is not installed"
@@ -88,8 +86,7 @@ def command_line(parent: Path, run_dir: Path | None, *, control: bool) -> str:
     """The shell command that draws one page."""
     argv = [sys.executable, "-P", "-m", "tputui", "--runs-dir", str(parent)]
     if run_dir is not None:
-        ended = session.load(run_dir).condition in ENDED
-        argv += ["replay" if ended else "attach", str(run_dir)]
+        argv += ["attach", str(run_dir)]
     # exec replaces the shell, so that the server is the parent and ends the command.
     return "exec " + shlex.join([*argv, *([] if control else ["--read-only"])])
 
