@@ -208,14 +208,23 @@ torch.manual_seed(0)
 x = torch.randn(64, 4)
 data = [{"x": row, "labels": row.sum(0, keepdim=True)} for row in x]
 
-def train(epochs, callbacks=None):
-    arguments = TrainingArguments("saved", num_train_epochs=epochs, per_device_train_batch_size=4, use_cpu=True,
-                                  gradient_accumulation_steps=2, learning_rate=0.1, optim="sgd", logging_steps=2,
-                                  eval_strategy="epoch", save_strategy="no", report_to=[], disable_tqdm=True)
-    trainer = Trainer(Line(), arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks)
-    trainer.train()
-    return trainer
+class Summed(Trainer):
+    def training_step(self, *given):
+        loss, step = super().training_step(*given), self.state.global_step
+        self.sums[step] = self.sums.get(step, 0.0) + loss.item()
+        return loss
 
+def train(epochs, callbacks=None, model=None, kind=Summed, resume=None, data=data, **given):
+    given = {"logging_steps": 2, "save_strategy": "no", **given}
+    arguments = TrainingArguments("saved", num_train_epochs=epochs, per_device_train_batch_size=4, use_cpu=True,
+                                  gradient_accumulation_steps=2, learning_rate=0.1, optim="sgd",
+                                  eval_strategy="epoch", report_to=[], disable_tqdm=True, **given)
+    trainer = kind(model or Line(), arguments, train_dataset=data, eval_dataset=data, callbacks=callbacks)
+    trainer.sums = {}
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+"""
+_TRAININGS = """
 callbacks = None
 if sys.argv[1:]:
     from tputui.integrations.huggingface import TputuiCallback
@@ -235,28 +244,87 @@ def call_of_4_49(self, event, args, state, control, **given):
 CallbackHandler.call_event = call_of_4_49
 
 later = train(1, callbacks)
-json.dump([trainer.state.log_history, later.state.log_history], open("truth.json", "w"))
+steps = [*trainer.sums.values(), *later.sums.values()]
+json.dump([trainer.state.log_history, later.state.log_history, steps], open("truth.json", "w"))
 """
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
 @pytest.mark.parametrize("own", [False, True], ids=["attached", "with-callback"])
 def test_the_trainer_of_transformers_is_reported_once(launch: Launch, tmp_path: Path, own: bool) -> None:
-    reported = launch(TRAINER, *["callback"] * own, HF_HUB_OFFLINE="1")
-    first, later = reported.truth
+    reported = launch(TRAINER + _TRAININGS, *["callback"] * own, HF_HUB_OFFLINE="1")
+    first, later, steps = reported.truth
     by_step = {row["step"]: row["loss"] for row in first if "loss" in row}
     by_step |= {16 + row["step"]: row["loss"] for row in later if "loss" in row}
-    assert reported.losses() == pytest.approx(by_step)
-    shown = reported.shown
+    shown, logged = reported.shown, logged_in(reported.events)
     assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", 24, [])
     epochs = of_type(reported.events, ev.EpochEnded)
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 8), (2, 16), (3, 24)]
+    if own:
+        assert reported.losses() == pytest.approx(by_step)
+        assert shown["loss_named"]["source"] == "Trainer.log"
+    else:
+        assert reported.losses() == pytest.approx(dict(enumerate(steps, start=1)))
+        assert shown["loss_named"]["source"].startswith("train.py:")
+        assert [epoch.train["loss"].avg for epoch in epochs] == pytest.approx(
+            [sum(steps[at : at + 8]) / 8 for at in (0, 8, 16)]
+        )
+        assert {event.name for event in of_type(reported.events, ev.ValuesLogged) if event.tag == "loss"} == {
+            "loss (Trainer.log)"
+        }
+    assert {step: value for step, value, _ in logged["loss"]} == by_step
     assert [(plan.num_epochs, plan.steps_per_epoch) for plan in plans(reported)] == [(2, 8), (3, 8)]
     assert shown["lr"] == pytest.approx(0.1 / 8), "of the last step"
-    assert shown["loss_named"]["source"] == "Trainer.log"
-    history, logged = logged_by_trainer(tmp_path / "history.json"), logged_in(reported.events)
+    history = logged_by_trainer(tmp_path / "history.json")
     # The evaluation after the training is there too.
     assert [value for _, value, _ in logged["eval_loss"]][:3] == [value for _, value, _ in history["eval_loss"]]
+
+
+_RESUMED = """
+first = train(1, save_strategy="epoch", logging_steps=1)
+later = train(2, resume="saved/checkpoint-8", logging_steps=1)
+json.dump([*first.sums.values(), *later.sums.values()], open("truth.json", "w"))
+"""
+_SHARES_OF_TOKENS = """
+class Words(Line):
+    def forward(self, x, labels, num_items_in_batch=None, **given):
+        scores = self.layer(x.reshape(-1, 4)).expand(-1, 3)
+        sum_or_mean = "mean" if num_items_in_batch is None else "sum"
+        loss = torch.nn.functional.cross_entropy(scores * 2, labels.reshape(-1), reduction=sum_or_mean)
+        return {"loss": loss if num_items_in_batch is None else loss / num_items_in_batch}
+
+padded = [{"x": torch.randn(6, 4), "labels": torch.tensor([0] * (1 + i % 3) + [-100] * (5 - i % 3))} for i in range(64)]
+trained = train(2, model=Words(), data=padded, logging_steps=1000)
+json.dump(list(trained.sums.values()), open("truth.json", "w"))
+"""
+_GRADIENTS_WITHOUT_BACKWARD = """
+class Unseen(Trainer):
+    def training_step(self, model, inputs, *given):
+        loss = self.compute_loss(model, inputs) / 2
+        for one, gradient in zip(model.parameters(), torch.autograd.grad(loss, list(model.parameters()))):
+            one.grad = gradient if one.grad is None else one.grad + gradient
+        return loss.detach()
+
+trained = train(2, kind=Unseen)
+json.dump({row["step"]: row["loss"] for row in trained.state.log_history if "loss" in row}, open("truth.json", "w"))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+@pytest.mark.parametrize("trainings", [_RESUMED, _SHARES_OF_TOKENS], ids=["resumed", "shares-of-tokens"])
+def test_losses_of_a_trainer_are_those_of_its_steps_however_often_it_logs(launch: Launch, trainings: str) -> None:
+    reported = launch(TRAINER + trainings, HF_HUB_OFFLINE="1")
+    assert reported.losses() == pytest.approx(dict(enumerate(reported.truth, start=1)))
+    assert (reported.shown["state"], reported.shown["steps"], reported.shown["warnings"]) == ("done", 16, [])
+    # What it logged of each step is the loss of the step.
+    assert "loss" not in logged_in(reported.events)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed")
+def test_the_loss_of_a_trainer_whose_backward_passes_are_not_seen_is_what_it_logs(launch: Launch) -> None:
+    reported = launch(TRAINER + _GRADIENTS_WITHOUT_BACKWARD, HF_HUB_OFFLINE="1")
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert (reported.shown["steps"], reported.shown["loss_named"]["source"]) == (16, "Trainer.log")
 
 
 KERAS = """

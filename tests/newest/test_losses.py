@@ -33,10 +33,7 @@ def case(script: str, word: str, framework: str, package: str, what: str, tolera
             "train_transformers", "callback", "transformers", "transformers",
             "what the Trainer logs, exactly, by `TputuiCallback`", FLOAT32,
         ),
-        case(
-            "train_transformers", "", "transformers", "transformers",
-            "what the Trainer logs, without a change", FLOAT32,
-        ),
+        case("train_transformers", "", "transformers", "transformers", "every step, without a change", FLOAT32),
         case("train_accelerate", "tracker", "accelerate", "accelerate", "what is logged, by `TputuiTracker`", FLOAT32),
         case("train_accelerate", "", "accelerate", "accelerate", "losses that the script prints", PRINTED),
         case("train_keras", "jax", "Keras", "keras", "every step, with the JAX backend, without a change", FLOAT32),
@@ -48,6 +45,13 @@ def test_losses_are_those_of_the_script(script: str, word: str, tolerance: float
         pytest.skip(f"{package} is not installed")
     run_of = run(tmp_path, SCRIPTS / f"{script}.py", *([word] if word else []))
     _assert_losses(run_of, tolerance)
+
+
+def test_means_that_a_trainer_logs_and_prints_are_a_metric_beside_its_losses(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    logged = run(tmp_path, SCRIPTS / "train_transformers.py").shown()["logged"]
+    of_loss = [view for view in logged if view["tag"] == "loss"]
+    assert [(view["name"], view["num_values"]) for view in of_loss] == [("loss (Trainer.log)", 12)]
 
 
 def _assert_losses(run_of: Launched, tolerance: float) -> None:

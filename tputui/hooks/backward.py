@@ -106,8 +106,14 @@ def _note(thread: notes.ThreadNotes, root: Any, Tensor: Any, caller: FrameType) 
                 record.parts = site.parts
             if root.is_cpu:
                 record.value = root.item()
+                if thread.shares is not None:
+                    thread.shares.append((site, record.value))
             elif not (root.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing()):
-                thread.wait_for_loss(record, root)
+                if thread.shares is None:
+                    thread.wait_for_loss(record, root)
+                else:
+                    # A CUDA graph may be replayed into the same memory; of torch_xla, a copy is another program.
+                    thread.shares.append((site, root.detach().clone() if root.is_cuda else root.detach()))
         if not num_optimizers:
             thread.stepped(began_at)
         return record

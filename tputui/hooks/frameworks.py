@@ -44,8 +44,10 @@ def lightning_callbacks() -> list[Any]:
 
 
 def _transformers_imported() -> None:
+    from tputui.hooks.notes import take_step_loss
     from tputui.integrations import huggingface
 
+    huggingface.AttachedCallback.take_step_loss = staticmethod(take_step_loss)
     # Every Trainer makes a callback of each class in the list.
     sys.modules["transformers.trainer"].DEFAULT_CALLBACKS.append(huggingface.AttachedCallback)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from types import FrameType
@@ -146,6 +147,8 @@ class ThreadNotes:
         """Losses that wait on their devices, tagged with their backward passes."""
         self._on_cuda: dict[Any, LossesOnDevice] = {}
         """The same for CUDA, by device."""
+        self.shares: deque[tuple[CallSite, Any]] | None = None
+        """The losses of the newest backward passes, once a callback of a framework takes those of its steps."""
         self._num_newest = self._num_before = 0
         """How many of them are of the newest step, and of the one before."""
 
@@ -273,6 +276,19 @@ _make_training: Callable[[ThreadNotes], ReportedTraining]
 def of_thread() -> ThreadNotes:
     """The notes of the current thread."""
     return _local.notes
+
+
+def take_step_loss() -> tuple[str, str, Any] | None:
+    """Name, place and value of the loss of the backward passes in this thread since the last call; None if there is
+    none. Those from one line are shares, which are added up, on their device. For a callback of a framework: passes
+    before the first call do not count."""
+    thread = of_thread()
+    shares, thread.shares = thread.shares, deque(maxlen=LOSSES_MAX)
+    if not shares:
+        return None
+    site = shares[-1][0]
+    first, *others = [loss for place, loss in shares if place is site]
+    return site.name, site.place, sum(others, first)
 
 
 def report_with(make_training: Callable[[ThreadNotes], ReportedTraining]) -> None:

@@ -56,7 +56,7 @@ class Harmless:
         world_size: int | None = None,
     ) -> None:
         """Opens the run, or joins it; neither if another source reports to it. `loss_from` tells where the framework
-        has its loss from."""
+        has its loss from; empty if that is not known yet."""
         global _attached
         before = current()
         if self.is_attached and before is not None and before is not _attached:
@@ -67,7 +67,7 @@ class Harmless:
         # A run without a journal: tputui launched this process and reports it already, or only rank 0 is shown.
         self._run = run if run.is_active else None
         _attached = self._run if self.is_attached else None
-        if self._run is not None:
+        if self._run is not None and loss_from:
             self._run.emit(LossNamed(t=time.time(), name="loss", source=loss_from))
 
     def _count_from(self, run: Run, step: int, epoch: int) -> None:
@@ -158,6 +158,10 @@ class NamedMetrics:
         self._reported = ReportedDamage()
         self._devices = DeviceValues(run.warn)
         self._written_at = -math.inf
+
+    def leave_name(self, name: str) -> None:
+        """Leaves a name to another source, before values have it: that of this one is `loss (Trainer.log)`."""
+        self._names.meaning_of("", name)
 
     def meaning_of(self, tag: str) -> TagMeaning | None:
         """The metric of a tag, always the same; None if there are too many tags."""

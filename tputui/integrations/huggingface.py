@@ -5,8 +5,8 @@ The callback joins the run that launched the script (`tputui run -- ...`), else 
 requests to save and to stop at the end of a step. It never ends a training: an error of its own is reported once.
 
 The Trainer logs the loss as a mean over `logging_steps` steps; it is recorded at the last of them. Only the first rank
-reports values; the others report that they are alive. Importing this module does not import transformers, accessing the
-class does.
+reports values; the others report that they are alive. A callback that tputui attached has the loss of each step, on
+every rank, from hooks. Importing this module does not import transformers, accessing the class does.
 """
 
 from __future__ import annotations
@@ -15,22 +15,31 @@ import dataclasses
 import importlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, length_of, made_class
+from tputui.logs.repeats import is_same
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
 
 SOURCE = "Trainer.log"
+FLOAT32 = 1e-6
+"""Relative difference of sums in float32."""
 _NOT_SCORES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
 """Values that the Trainer adds to the results of an evaluation; they are logged, but are no scores."""
 
 
 class _Hooks(Harmless):
     """The hooks of the callback. What the Trainer passes is accessed by name only."""
+
+    take_step_loss: Callable[[], tuple[str, str, Any] | None] | None = None
+    """Name, place and value of the loss since the last call, by hooks, for callbacks that tputui attaches. None once
+    the first step of the process had none: two sources would be no curve."""
+    _is_exact = False
+    """Whether they have the loss of each step."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
         """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
@@ -39,6 +48,10 @@ class _Hooks(Harmless):
         self._is_begun = False
         """Whether the training is reported that runs now."""
         self._logged: NamedMetrics | None = None
+        self._loss: Any = None
+        """Of the newest step; it may be on a device."""
+        self._loss_name = ("", "")
+        """Its name, and where it is from."""
         self._shape = _Shape()
         self._examples_open = 0
         """Examples since the last logged loss."""
@@ -64,7 +77,7 @@ class _Hooks(Harmless):
         self._is_begun = True
         task = type(model).__name__ if model is not None else "Trainer"
         config = {"task": task, "epochs": state.num_train_epochs, **_changed(args)}
-        self._join(task, config, SOURCE, self._runs_dir, rank=args.process_index, world_size=args.world_size)
+        self._join(task, config, "", self._runs_dir, rank=args.process_index, world_size=args.world_size)
         if self._run is None:
             return
         self._count_from(self._run, int(state.global_step), math.floor(state.epoch or 0))
@@ -72,6 +85,12 @@ class _Hooks(Harmless):
         self._shape = _Shape.of(args, state, _passed("train_dataloader", given, state))
         self._epoch_number, self._first_step = 0, int(state.global_step) + 1
         self._run.emit(self._plan(args, state, model, given))
+        self._loss_name = ("", "")
+        if self.take_step_loss is not None:
+            self.take_step_loss()
+        if args.deepspeed:
+            # It scales the loss.
+            type(self).take_step_loss = None
 
     def _plan(self, args: Any, state: Any, model: Any, given: Mapping[str, Any]) -> ev.Event:
         shape, valid = self._shape, given.get("eval_dataloader")
@@ -131,7 +150,8 @@ class _Hooks(Harmless):
         examples = self._shape.examples_of(int(state.global_step) - self._first_step)
         self._examples_open += examples
         step = int(state.global_step) + self._step_shift
-        run.step(None, examples // max(1, args.world_size), lr=self._lr, step=step)
+        self._loss = self._loss_of_step()
+        run.step(self._loss, examples // max(1, args.world_size), lr=self._lr, step=step)
         if self._logged is not None:
             self._logged.write_if_due()
         self._asked = run.saves_asked()
@@ -140,6 +160,22 @@ class _Hooks(Harmless):
         if run.should_stop():
             control.should_training_stop = True
         self._enter_next(control)
+
+    def _loss_of_step(self) -> Any:
+        if self.take_step_loss is None:
+            return None
+        if (taken := self.take_step_loss()) is not None:
+            type(self)._is_exact = True
+            self._name_loss(taken[0], taken[1])
+            return taken[2]
+        if not self._is_exact:
+            type(self).take_step_loss = None
+        return None
+
+    def _name_loss(self, name: str, source: str) -> None:
+        if self._run is not None and self._loss_name != (name, source):
+            self._loss_name = name, source
+            self._run.emit(ev.LossNamed(t=time.time(), name=name, source=source))
 
     @harmless
     def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -181,9 +217,14 @@ class _Hooks(Harmless):
             return
         step = int(state.global_step) + self._step_shift
         values = {tag: value for tag, value in logs.items() if tag not in ("epoch", "step")}
+        if self._is_exact:
+            self._logged.leave_name("loss")
+            if "loss" in values and self._loss is not None and _is_loss(float(values["loss"]), float(self._loss)):
+                del values["loss"]
         self._logged.take(values, step, math.nan if state.epoch is None else float(state.epoch) + self._epoch_shift)
-        if "loss" in logs and step:
-            self._run.loss(step, logs["loss"], self._examples_open or 1)
+        if "loss" in values and step and not self._is_exact:
+            self._name_loss("loss", SOURCE)
+            self._run.loss(step, values["loss"], self._examples_open or 1)
             self._examples_open = 0
 
     @harmless
@@ -299,6 +340,11 @@ def _changed(args: Any) -> dict[str, Any]:
 def _valid_name(tag: str) -> str:
     """The tag with the prefix of our validation split instead of the Trainer's `eval_`."""
     return f"valid_{tag.removeprefix('eval_')}" if tag.startswith("eval_") else tag
+
+
+def _is_loss(logged: float, loss: float) -> bool:
+    """Whether the Trainer logged the loss of one step; some versions round it."""
+    return is_same(logged, loss) or math.isclose(logged, loss, rel_tol=FLOAT32)
 
 
 def _is_score(name: str, value: Any) -> bool:

@@ -51,7 +51,7 @@ class Repeats:
             for place in range(start, other.num_values):
                 at, known = other.values[place - first]
                 near = step is None or at is None or abs(step - at) <= 1
-                if near and _is_same(*((value, known) if is_printed else (known, value))):
+                if near and is_same(*((value, known) if is_printed else (known, value))):
                     found[number] = place + 1
                     break
         if found:
@@ -60,7 +60,7 @@ class Repeats:
         return bool(found)
 
 
-def _is_same(printed: float, exact: float) -> bool:
+def is_same(printed: float, exact: float) -> bool:
     """Whether a number is the other one, as it was printed with fewer digits."""
     if not (math.isfinite(printed) and math.isfinite(exact)):
         return printed == exact or (math.isnan(printed) and math.isnan(exact))

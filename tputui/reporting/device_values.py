@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tputui.reporting import jax_runtime
+from tputui.reporting import cuda_memory, jax_runtime
 
 PENDING_MAX = 4096
 """Most values that wait to be fetched, however fast the steps are."""
@@ -97,8 +97,7 @@ def device_kind() -> str:
     torch = sys.modules.get("torch")
     if torch is None:
         return UNKNOWN
-    cuda = getattr(torch, "cuda", None)
-    return "CUDA" if cuda is not None and cuda.is_initialized() else "CPU"
+    return cuda_memory.device_name() or "CPU"
 
 
 def num_devices() -> int:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from tputui import __version__, environment
 from tputui.observers.sinks import process_sink
 from tputui.reporting import agreement, device_values
+from tputui.reporting.cuda_memory import CudaMemory
 from tputui.reporting.jax_runtime import JaxMemory
 from tputui.reporting.process_exit import as_consequence
 from tputui.reporting.progress import Progress
@@ -194,7 +195,7 @@ class RunProcess(ReportedProcess):
         self._warned: set[str] = set()
         self._ended = threading.Event()
         self._leaving = threading.Lock()
-        self._memory = JaxMemory()
+        self._memories = JaxMemory(), CudaMemory(rank)
         self.requests = RunRequests(self)
         self._thread = threading.Thread(target=self._run_until_ended, name="tputui-heartbeat", daemon=True)
         self._thread.start()
@@ -342,9 +343,9 @@ class RunProcess(ReportedProcess):
                 return
 
     def _report_memory(self) -> None:
-        sampled = self._memory.sample()
-        if sampled is not None:
-            self.emit(sampled)
+        for memory in self._memories:
+            if (sampled := memory.sample()) is not None:
+                self.emit(sampled)
 
     def _guarded(self, call: Callable[[], None], where: str) -> None:
         try:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tputui.logs.console_progress import NOTHING_REPORTED, ReportedEpochs
+from tputui.logs.tags import loss_rank, meaning_of
 from tputui.telemetry import events as ev
-from tputui.telemetry import float_blocks
+from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.journal import SUFFIX, Tail
 
 POSITIONS_MAX = 4_096
@@ -142,6 +143,11 @@ class TrainingPositions:
             with contextlib.suppress(float_blocks.BlockError):
                 losses = float_blocks.unpack(event.block, event.n * event.cores)
                 self.trained.append((event.first, losses[:: event.cores]))
+        elif isinstance(event, ev.ValuesLogged) and loss_rank(meaning_of(event.tag)) is not None:
+            # Means beside the losses, as a framework logged and printed them.
+            with contextlib.suppress(float_blocks.BlockError):
+                values, steps, *_ = logged_values.unpack(event)
+                self.trained += ((step, array("d", [value])) for step, value in zip(steps, values, strict=True))
         elif isinstance(event, ev.EvaluationStarted):
             self._add_position(self._positions, event.t, event.step)
             self._add_position(self._evaluations, event.t, event.step)

@@ -17,6 +17,16 @@ class Line(torch.nn.Module):
         return {"loss": torch.nn.functional.mse_loss(predicted, labels), "logits": predicted}
 
 
+losses = {}
+
+
+class Noting(Trainer):
+    def training_step(self, *given):
+        loss = super().training_step(*given)
+        losses[self.state.global_step + 1] = loss.item()
+        return loss
+
+
 callbacks = []
 if "callback" in sys.argv:
     from tputui.integrations.huggingface import TputuiCallback
@@ -36,7 +46,9 @@ arguments = TrainingArguments(
     save_strategy="no",
     report_to=[],
 )
-trainer = Trainer(Line(), arguments, train_dataset=dataset, eval_dataset=dataset, callbacks=callbacks)
+trainer = Noting(Line(), arguments, train_dataset=dataset, eval_dataset=dataset, callbacks=callbacks)
 trainer.train()
+if callbacks:
+    losses = {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
 with open("losses.json", "w") as file:
-    json.dump({entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}, file)
+    json.dump(losses, file)
