@@ -211,6 +211,21 @@ def test_optimizers_that_take_turns_lose_no_loss_of_the_training(tmp_path: Path)
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 18)
 
 
+def test_optimizers_with_one_line_for_all_losses_that_take_turns_count_their_steps(tmp_path: Path) -> None:
+    script = told_alone(tmp_path, "shifts")
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+    snapshot = script.snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 9), (2, 18)]
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [24, 24]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (2, 18)
+
+
+def test_an_optimizer_that_steps_between_those_of_another_from_the_same_line_makes_no_step(tmp_path: Path) -> None:
+    script = told_alone(tmp_path, "team")
+    assert script.steps == [int(step) for step in script.printed["loss"]]
+
+
 def test_the_error_that_ends_a_script_is_the_failure_with_its_step(tmp_path: Path) -> None:
     script = told_alone(tmp_path, "failing")
     assert script.code == 1
