@@ -313,6 +313,22 @@ def counted() -> None:
             break
 
 
+def left() -> None:
+    """Goes through more examples than it trains on."""
+    optimizer, max_steps = torch.optim.SGD(network.parameters(), lr=0.01), STEPS
+    for step, _ in enumerate(EXAMPLES):
+        if step >= max_steps + 1:
+            break
+        loss = error_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        threading.Event().wait(0.02)
+        if step >= max_steps - 1:
+            break
+
+
 def rounds() -> None:
     """As in reinforcement learning: the outermost loop collects experience, of which each pass makes several steps."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
@@ -457,7 +473,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
         epochs, parts, sliced, often, briefly, ahead, cycled, counted, rounds, endless, folds, search, renewed, both,
-        turns, shifts, team,
+        turns, shifts, team, left,
     )
 }  # fmt: skip
 

@@ -161,7 +161,7 @@ def test_a_loader_that_begins_again_in_a_loop_of_steps_ends_epochs_and_not_the_t
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 10)
 
 
-@pytest.mark.parametrize("way", ["counted", "rounds", "endless"])
+@pytest.mark.parametrize("way", ["counted", "rounds", "endless", "left"])
 def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) -> None:
     snapshot = told_alone(tmp_path, way).snapshot
     assert snapshot.plan is not None
