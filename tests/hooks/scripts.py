@@ -313,6 +313,22 @@ def counted() -> None:
             break
 
 
+def left() -> None:
+    """Goes through more examples than it trains on."""
+    optimizer, max_steps = torch.optim.SGD(network.parameters(), lr=0.01), STEPS
+    for step, _ in enumerate(EXAMPLES):
+        if step >= max_steps + 1:
+            break
+        loss = error_of(step)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
+        threading.Event().wait(0.02)
+        if step >= max_steps - 1:
+            break
+
+
 def rounds() -> None:
     """As in reinforcement learning: the outermost loop collects experience, of which each pass makes several steps."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
@@ -398,6 +414,42 @@ def turns() -> None:
         threading.Event().wait(0.1)
 
 
+def shifts() -> None:
+    """A model and an optimizer for each part of the examples; they take turns in each epoch, in one function."""
+    models = [nn.Linear(4, 1) for _ in range(3)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+
+    def train_part(part: int) -> None:
+        for (batch,) in DataLoader(TensorDataset(EXAMPLES[part]), batch_size=3):
+            loss = (models[part](batch) - 1).square().mean()
+            optimizers[part].zero_grad()
+            loss.backward()
+            optimizers[part].step()
+            tell(loss.item())
+
+    for _epoch in range(2):
+        for part in range(3):
+            train_part(part)
+
+
+def team() -> None:
+    """Two models learn from each batch, in one function; the second only every other time."""
+    other = nn.Linear(4, 1)
+    optimizers = {model: torch.optim.SGD(model.parameters(), lr=0.01) for model in (network, other)}
+
+    def improve(model: nn.Module, part: int) -> None:
+        loss = (model(EXAMPLES[part]) - 1).square().mean()
+        optimizers[model].zero_grad()
+        loss.backward()
+        optimizers[model].step()
+
+    for step in range(1, STEPS + 1):
+        improve(network, step)
+        tell(step)
+        if step % 2 == 0:
+            improve(other, step)
+
+
 def endless() -> None:
     examples = TensorDataset(EXAMPLES.reshape(-1, 4))
     sampler = torch.utils.data.RandomSampler(examples, replacement=True, num_samples=10**10)
@@ -421,7 +473,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
         epochs, parts, sliced, often, briefly, ahead, cycled, counted, rounds, endless, folds, search, renewed, both,
-        turns,
+        turns, shifts, team, left,
     )
 }  # fmt: skip
 

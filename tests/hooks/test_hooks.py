@@ -161,7 +161,7 @@ def test_a_loader_that_begins_again_in_a_loop_of_steps_ends_epochs_and_not_the_t
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 10)
 
 
-@pytest.mark.parametrize("way", ["counted", "rounds", "endless"])
+@pytest.mark.parametrize("way", ["counted", "rounds", "endless", "left"])
 def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) -> None:
     snapshot = told_alone(tmp_path, way).snapshot
     assert snapshot.plan is not None
@@ -209,6 +209,21 @@ def test_optimizers_that_take_turns_lose_no_loss_of_the_training(tmp_path: Path)
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 6), (2, 12), (3, 18)]
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 18)
+
+
+def test_optimizers_with_one_line_for_all_losses_that_take_turns_count_their_steps(tmp_path: Path) -> None:
+    script = told_alone(tmp_path, "shifts")
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+    snapshot = script.snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 9), (2, 18)]
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [24, 24]
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (2, 18)
+
+
+def test_an_optimizer_that_steps_between_those_of_another_from_the_same_line_makes_no_step(tmp_path: Path) -> None:
+    script = told_alone(tmp_path, "team")
+    assert script.steps == [int(step) for step in script.printed["loss"]]
 
 
 def test_the_error_that_ends_a_script_is_the_failure_with_its_step(tmp_path: Path) -> None:

@@ -247,14 +247,16 @@ def test_lines_that_name_no_split_are_of_the_evaluation_in_which_they_were_print
         "=> Avg. PSNR: 13.5 dB",
         "Epoch 1: loss 2.25",
         "lr 0.001",
+        "epoch 0: {'recall': 0.5, 'f1': 0.25}",
         "Accuracy of the model on the 19 test images: 30.0 %",
+        "Of fold: 2 Validation set: average loss: 0.5",
         "[====>] Step: 1s4ms | Loss: 1.5 | Acc: 40.5% (8/19)",
     ]
     ends = [len("\n".join(lines[: number + 1])) for number in range(len(lines))]
     worker = Reporter(run_dir, "worker")
     worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
     worker.emit(ev.EvaluationStarted(t=2.0, epoch=1, step=3, printed_bytes=ends[1]))
-    worker.emit(ev.EvaluationEnded(t=3.0, printed_bytes=ends[6]))
+    worker.emit(ev.EvaluationEnded(t=3.0, printed_bytes=ends[8]))
     worker.close()
     collected_in(run_dir, tmp_path, printed_in_order(lines))
     found: dict[str, list[float]] = {}
@@ -263,6 +265,7 @@ def test_lines_that_name_no_split_are_of_the_evaluation_in_which_they_were_print
     assert found.pop("valid loss") == [2.0]
     assert (found.pop("valid acc"), found.pop("valid avg._psnr")) == ([20.5], [13.5])
     assert found.pop("valid test_accuracy") == [30.0]
+    assert (found.pop("valid recall"), found.pop("valid f1"), found.pop("valid average_loss")) == ([0.5], [0.25], [0.5])
     assert found == {"train loss": [2.5, 1.5], "train acc": [10.5, 40.5], "train epoch_loss": [2.25]}
 
 
@@ -298,11 +301,13 @@ def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports
     ("lines", "steps"),
     [
         (["Epoch 1", "loss: 0.5 [ 320/ 640]", "Epoch 2", "loss: 0.25 [ 384/ 640]"], [5, 16]),
+        (["Epoch 1", "loss: 0.5 [ 0/ 640]", "Epoch 2", "loss: 0.25 [ 0/ 640]", "loss: 0.2 [ 64/ 640]"], [0, 10, 11]),
+        (["Epoch 1 batch 4/20 loss 0.5", "Epoch 1 batch 0/20 loss 0.5", "Epoch 1 batch 9/20 loss 0.25"], [2, 16, 16]),
         (["Epoch 1 batch 4/20 loss 0.5", "Epoch 2 batch 7/20 loss 0.25"], [2, 14]),
         (["step 5/30 loss 0.5", "step 16/30 loss 0.25"], [5, 16]),
         (["[1/3] loss 0.5", "[2/3] loss 0.25"], [16, 16]),
     ],
-    ids=["examples", "batches", "steps", "epochs"],
+    ids=["examples", "examples from 0", "parts of an epoch", "batches", "steps", "epochs"],
 )
 def test_printed_positions_are_shown_in_steps(tmp_path: Path, lines: list[str], steps: list[int]) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())

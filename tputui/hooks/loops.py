@@ -123,6 +123,8 @@ class _Loop(NamedTuple):
     """Names and attributes, such as `epoch` or `self.step`."""
     bound: ast.expr
     """What a `for` goes through, or the comparison that ends a `while`."""
+    limits: tuple[ast.Compare, ...] = ()
+    """Of `if step >= n: break` in the body of a `for`."""
 
 
 def positions_at(caller: FrameType | None) -> list[LoopPosition]:
@@ -176,7 +178,9 @@ def _loop(node: ast.AST) -> _Loop | None:
     if isinstance(node, ast.For):
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
         counters = tuple(part for part in targets if isinstance(part, _COUNTERS))
-        return _Loop(node.lineno, node.end_lineno or node.lineno, counters, node.iter)
+        leaving = [part.test for part in node.body if isinstance(part, ast.If) and isinstance(part.body[-1], ast.Break)]
+        tests = tuple(test for test in leaving if _is_limit(test) and isinstance(test.ops[0], ast.Gt | ast.GtE))
+        return _Loop(node.lineno, node.end_lineno or node.lineno, counters, node.iter, tests)
     if isinstance(node, ast.While):
         # `while step < n`, and `if step >= n: break` in it.
         leaving = [part.test for part in node.body if isinstance(part, ast.If) and _breaks(part)]
@@ -208,6 +212,12 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
         return None
     start, end = _bounds(loop.bound, value)
     name = _text_of(counter)
+    for test in loop.limits:
+        limit = value(test.comparators[0]) if _text_of(test.left) == name else None
+        if type(limit) is int:
+            # A pass goes on to the test if that is below.
+            limit += isinstance(test.ops[0], ast.Gt) + (test.lineno > frame.f_lineno)
+            end = limit if end is None else min(end, limit)
     counts_epochs = "epoch" in name.lower() or _TO_EPOCHS.search(_text_of(loop.bound)) is not None
     return LoopPosition(name, value(counter), start, end, counter, counts_epochs, frame.f_code)
 

@@ -1,9 +1,10 @@
 """Puts what the hooks noted in a thread together into training steps. Pure.
 
 A step ends when an optimizer steps. Others that step before it does so again, such as that of a GAN, belong to the same
-step, unless they were created since: then a new training begins. Backward passes from one line before it are parts of
-one loss: their mean, or their sum if each was divided by their number. A program without an optimizer of torch updates
-the weights itself, so each of its backward passes is a step.
+step, unless they were created since: then a new training begins; or unless they go on by themselves, from the line that
+has the loss of that step: then it is their turn, as with one for each fold. Backward passes from one line before it are
+parts of one loss: their mean, or their sum if each was divided by their number. A program without an optimizer of torch
+updates the weights itself, so each of its backward passes is a step.
 """
 
 from __future__ import annotations
@@ -90,6 +91,11 @@ class StepAssembler:
         """The newest step, if others of its optimizers may follow."""
         self._next = TrainingStep()
         """Has the batches of the next step."""
+        self._sites: set[CallSite] = set()
+        """Of the losses of the newest step, where there are several optimizers."""
+        self._turn: tuple[int, TrainingStep] | None = None
+        """What another optimizer made after the newest step, from the line that has its loss, until it is known whether
+        that is a step of its own."""
         self._batches: list[int] = []
         """Examples of the batches that no step has."""
         self._num_ahead: int | None = 0
@@ -131,24 +137,48 @@ class StepAssembler:
     def _take_optimizer_step(self, record: OptimizerStep) -> None:
         if record.ran_closure:
             del self._passes[1:]
+        turn = self._turn
+        if turn is not None and turn[0] == record.optimizer:
+            self._turn = None
+            self._close_step()
+            self._num_steps += 1
+            self._ended.append(turn[1])
         if _begins_step(self._stepped, record):
             self._num_steps += 1
             self._end_step(record.lr, record.ended_at)
+        elif any(one.site in self._sites for one in self._passes):
+            self._join_turn()
+            self._turn = record.optimizer, self._made_step(record.lr, record.ended_at)
         else:
             self._add_passes(self._open if self._open is not None else self._next)
 
     def _end_step(self, lr: float | None, ended_at: float) -> None:
         self._close_step()
+        step = self._made_step(lr, ended_at)
+        if self._num_optimizers > 1:
+            self._open, self._sites = step, set(step.losses)
+        else:
+            self._ended.append(step)
+
+    def _made_step(self, lr: float | None, ended_at: float) -> TrainingStep:
         step, self._next = self._next, TrainingStep()
         step.lr, step.ended_at = lr, ended_at
         step.num_batches, step.num_examples = self._take_batches()
         self._add_passes(step)
-        if self._num_optimizers > 1:
-            self._open = step
-        else:
-            self._ended.append(step)
+        return step
+
+    def _join_turn(self) -> None:
+        """Makes what another optimizer made a part of the step before."""
+        if self._turn is not None:
+            step, part = self._open if self._open is not None else self._next, self._turn[1]
+            step.losses |= part.losses
+            step.num_batches += part.num_batches
+            step.num_examples += part.num_examples
+            step.waited_s += part.waited_s
+            self._turn = None
 
     def _close_step(self) -> None:
+        self._join_turn()
         if self._open is not None:
             self._ended.append(self._open)
             self._open = None

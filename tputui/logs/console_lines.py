@@ -57,7 +57,7 @@ _DEVICES = re.compile(
     r"(?:on |device[=:]\s?)?\b(?:xla|cuda|cpu|tpu|mps|gpu|npu|hpu|xpu|hip|meta):\d{1,6}", re.IGNORECASE
 )
 _NO_FIGURE = re.compile(
-    r"(?:^|_)(?:best|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over)$"
+    r"(?:^|_)(?:best|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over|fold)$"
 )
 """In names whose numbers are not metrics: those of settings, and phrases that are no names."""
 _FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)

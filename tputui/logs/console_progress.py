@@ -62,6 +62,8 @@ class Progress:
         """Steps of the run, as printed."""
         self._has_restarted = False
         """Whether positions have begun again."""
+        self._is_of_parts = False
+        """Whether they did so within an epoch that a process reports: they are those of its parts."""
         self._counters: dict[str, _Counter] = {}
 
     @property
@@ -115,7 +117,7 @@ class Progress:
         if position.step is not None:
             self._length = position.total or self._length
             self.step = self._counted(kind, position.step, position.total, is_mixed, is_after_evaluation)
-        return self.step
+        return None if self._is_of_parts else self.step
 
     def step_of(self, kind: str, position: Position) -> int | None:
         """The step of training that a line of an evaluation names; the newest one if it names none."""
@@ -133,9 +135,9 @@ class Progress:
     def _in_steps(self, position: Position) -> Position:
         """A position among the examples or batches of an epoch as one among its steps."""
         (number, steps), step, total = self.reported, position.step, position.total
-        if not (number and steps and step and total) or total in (steps, steps * number):
+        if not (number and steps and total) or step is None or total in (steps, steps * number):
             return position
-        if total == number and position.epoch is None:
+        if total == number and position.epoch is None and step:
             return position._replace(step=None, total=None, epoch=float(step), epochs=total)
         return position._replace(step=-(-step * steps // total), total=steps)
 
@@ -158,6 +160,7 @@ class Progress:
             elif has_moved_on and self._first_epoch is not None and self.epoch is not None:
                 before = round((self.epoch - self._first_epoch) * total)
             else:
+                self._is_of_parts = self.epoch is not None and total == self.reported.steps_per_epoch
                 before += max(newest, total)
         elif is_known and position > newest:
             stride = position - newest

@@ -212,13 +212,14 @@ class Stream:
         return any(is_loss_or_score(field.name) or is_rate(field.name) for field in fields)
 
     def _is_evaluated(self, line: Line) -> bool:
-        """Whether a line has results of the evaluation in which it was printed: it has no position, or is like lines of
-        the training. Others may sum up both."""
+        """Whether a line has results of the evaluation in which it was printed: it has no position, is like lines of
+        the training, or has scores of the epoch that the training did not print. Others may sum up both."""
         names = {field.name for field in line.fields}
         if not self._evaluates or len({split_of(name) for name in names}) > 1:
             return False
         is_result = all(choice_rank(name) is not None and split_of(name) != "train" for name in names)
-        return is_result and (line.position.is_none or line.head in self._trained)
+        is_new = line.position.step is None and not any("loss" in name or name in self._templates for name in names)
+        return is_result and (is_new or line.position.is_none or line.head in self._trained)
 
     def _is_training(self, line: Line) -> bool:
         """Whether a line that names no split is one of training, below an evaluation."""
