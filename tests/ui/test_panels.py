@@ -417,7 +417,7 @@ def test_epochs_count_hidden_columns() -> None:
     [
         (84, "train epoch 3, valid epoch 2, +2 columns (enter)"),
         (56, "train epoch 3, valid epoch 2, +5"),
-        (40, "train epoch 3, valid epoch 2"),
+        (40, "ep 3 / 2, +6"),
     ],
 )
 def test_meters_count_hidden_columns_in_the_frame(width: int, note: str) -> None:
@@ -505,6 +505,14 @@ def test_epoch_bar_length_is_duration_by_section() -> None:
 
 def lines_of(panel: type[RunPanel[Any]], snapshot: Snapshot, width: int, height: int) -> list[str]:
     return drawn(panel, snapshot, width, height).splitlines()
+
+
+def test_epochs_show_both_losses_before_bars_of_their_sections() -> None:
+    head, first, _ = lines_of(EpochsPanel, made.running(), 42, 6)
+    epoch = made.running().epochs[0]
+    assert head.split()[:5] == ["epoch", "train", "loss", "valid", "loss"]
+    assert first.split()[-2:] == [fmt.number(epoch.train["loss"].avg), fmt.number(epoch.valid["loss"].avg)]
+    assert "execute" in "".join(lines_of(EpochsPanel, made.running(), 82, 9))
 
 
 def test_epochs_have_more_columns_below_titles_in_two_lines() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -33,11 +33,14 @@ from tputui.ui.charts.several import Point, empty_body, line_of, outside_of, sca
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
+from tputui.ui.render.names import shortened
 
 TRAIN_SIGN = "\u2500"
 """Sign of training values: a line, as in the chart."""
 _CHOSEN = "\u203a"
 """Sign of the selected chart."""
+_LEAST_NAME = 16
+"""Cells of a shortened name from which every value stays beside it."""
 
 
 def value_text(name: str, value: float) -> str:
@@ -49,18 +52,28 @@ def value_text(name: str, value: float) -> str:
     return f"{value:.4g}" if name == LR else fmt.number(value)
 
 
-def titles(series: MetricSeries, data: VisibleData, width: int, count: int, *, chosen: bool) -> list[Line]:
+def titles(
+    series: MetricSeries, data: VisibleData, width: int, count: int, *, chosen: bool, names: Sequence[str] = ()
+) -> list[Line]:
     """Name and values at the cursor, else the newest ones; and the value of the best epoch. `chosen` marks the chart
-    that keys act on."""
-    name = [Span(_CHOSEN if chosen else " ", "accent"), Span(clean(series.name), "chosen" if chosen else "strong")]
+    that keys act on. A name is shortened, unlike the others of `names`, rather than its values."""
+    sign = Span(_CHOSEN if chosen else " ", "accent")
+
+    def name_in(room: int) -> Line:
+        name = clean(series.name)
+        if len(name) > room:
+            name = shortened(tuple(map(clean, names)) or (name,), room)[name]
+        return [sign, Span(name, "chosen" if chosen else "strong")]
+
     limits = data.view.y_of(series.name).note
     remarks = [Span("  from console", "label")] if series.source == CONSOLE else []
     remarks += [Span(f"  {limits}", "label")] if limits else []
     train, valid = (_value(series, split, data.view.cursor) for split in SPLITS)
     best = _best(series)
     if count > 1:
-        return [_first_fitting(name, [train], width, remarks), _first_fitting([], [[*valid, *best], valid], width)]
-    return [_first_fitting(name, [[*train, *valid, *best], [*train, *valid]], width, remarks)]
+        first = _first_fitting(name_in, [train], width, remarks)
+        return [first, _first_fitting(lambda _: [], [[*valid, *best], valid], width)]
+    return [_first_fitting(name_in, [[*train, *valid, *best], [*train, *valid]], width, remarks)]
 
 
 class _Value(NamedTuple):
@@ -93,14 +106,23 @@ def _best(series: MetricSeries) -> list[_Value]:
     return [_Value(star, "", value_text(series.name, point.value), f" epoch {point.epoch}")]
 
 
-def _first_fitting(start: Line, choices: Sequence[Sequence[_Value]], width: int, remarks: Sequence[Span] = ()) -> Line:
+def _first_fitting(
+    name_in: Callable[[int], Line], choices: Sequence[Sequence[_Value]], width: int, remarks: Sequence[Span] = ()
+) -> Line:
     """The longest form of the values that fits: with words, with signs, or without the sign of training, which could be
-    mistaken for a minus; each after `start` with or without `remarks`. The last form is cut if none fits."""
-    starts = [[*start, *remarks], start] if remarks else [start]
-    forms = [
-        form(first, values) for values in choices for form in (_with_words, _with_signs, _tight) for first in starts
-    ]
-    return next((line for line in forms if width_of(line) <= width), fit(forms[-1], width))
+    mistaken for a minus; each after the name with or without `remarks`. Before values are left out, the name is
+    shortened."""
+    whole = name_in(width)
+    starts = [[*whole, *remarks], whole] if remarks else [whole]
+    for values in choices:
+        for form in (_with_words, _with_signs, _tight):
+            for start in starts:
+                if width_of(line := form(start, values)) <= width:
+                    return line
+        room = width - 1 - width_of(_tight([], values))
+        if room >= (_LEAST_NAME if values is not choices[-1] else 1):
+            return fit(_tight(name_in(room), values), width)
+    return fit(_tight(whole, choices[-1]), width)
 
 
 def _with_words(start: Line, values: Sequence[_Value]) -> Line:
@@ -247,7 +269,8 @@ class MetricCharts:
             tiles = tiling(len(self._series), width, height - 1)
         first = sum(map(len, pages[:number]))
         chosen = metric if metric in pages[number] else pages[number][0]
-        chart = draw(shown, data, tiles, pages[number].index(chosen))
+        names = [drawn.name for drawn in self._series]
+        chart = draw(shown, data, tiles, pages[number].index(chosen), names)
         return MetricPage(chart, shown, chosen, first, sum(map(len, pages)), has_head, tiles)
 
 
@@ -264,9 +287,11 @@ def tiling(count: int, width: int, height: int) -> Tiling:
     return min(grids, key=lambda grid: (abs(math.log(grid.width / max(grid.height, 1) / _SHAPE)), grid.room))
 
 
-def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chosen: int) -> Chart:
+def draw(
+    series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chosen: int, names: Sequence[str] = ()
+) -> Chart:
     """The charts in reading order, with one x axis for all of them. The y axis of the result is that of the selected
-    chart, whose index is `chosen`."""
+    chart, whose index is `chosen`. `names`: those of all charts, among which shortened ones stay different."""
     gap = 1 if tiles.across > 1 else 0
     num_titles = 2 if tiles.height >= _TWO_TITLES_FROM else 1
     rows = max(tiles.height - num_titles - _AXIS_LINES, 0)
@@ -283,7 +308,8 @@ def draw(series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chose
     for metric, curve, scale, texts, cut in zip(series, curves, scales, labels, cuts, strict=True):
         axes = Axes(x_axis, scale, texts, left, across, rows)
         body = _body(metric._replace(train=curve[0], valid=curve[1]), data, axes, cut)
-        lines = [*titles(metric, data, tiles.width - gap, num_titles, chosen=metric.name == marked), *body]
+        is_chosen = metric.name == marked
+        lines = [*titles(metric, data, tiles.width - gap, num_titles, chosen=is_chosen, names=names), *body]
         charts.append([_padded(line, tiles.width) for line in lines[: tiles.height]])
     lines = []
     for first in range(0, len(charts), tiles.across):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.snapshot import GenerationView, Snapshot, best_epoch, monitored
-from tputui.telemetry.events import EpochEnded
+from tputui.telemetry.events import EpochEnded, Split
 from tputui.ui.base import host_text, status_text
 from tputui.ui.charts.events_line import sign_of
 from tputui.ui.render.lines import (
@@ -43,6 +43,9 @@ _UNITS = "sections in s"
 
 _BAR_MOST, _BAR_LEAST = 28, 12
 """Cells of the bar of an epoch's sections."""
+
+_NUM_BEFORE_BARS = 2
+"""Figures, as a rule both losses, without which there are no bars."""
 
 _LONGER = "\u203a"
 """Ends the bar of an epoch that does not fit."""
@@ -123,7 +126,10 @@ class EpochsPanel(RunPanel[EpochsPart]):
         wide = min(max(width // 4, _BAR_LEAST), _BAR_MOST, width - _TABLE_LEAST)
         wide = wide if wide >= _BAR_LEAST and columns.sections else 0
         titles = _titles(columns)
-        drawn = stack_tables([title.text for title in titles], rows, width - wide - 2 if wide else width)
+        texts = [title.text for title in titles]
+        drawn = stack_tables(texts, rows, width - wide - 2 if wide else width)
+        if wide and len(texts) - drawn[0].num_hidden < 1 + len(columns.figures[:_NUM_BEFORE_BARS]):
+            wide, drawn = 0, stack_tables(texts, rows, width)
         if wide:
             above: Line = []
             if drawn[0].num_hidden and height >= _TWO_HEADS_FROM and not self.has_class("-maximised"):
@@ -227,9 +233,8 @@ def _beside(line: Line, right: Line, at: int) -> Line:
 class _Columns(NamedTuple):
     """The values of the epochs; each is a column."""
 
-    train: list[str]
-    valid: list[str]
-    scores: list[str]
+    figures: list[tuple[Split, str]]
+    """Averages and scores by split and name: the losses first, then the metric that selects the best epoch."""
     sections: list[str]
     trace: list[str]
     rates: dict[int, float]
@@ -253,10 +258,11 @@ class _Title(NamedTuple):
 
 def _columns(part: EpochsPart) -> _Columns:
     epochs = part.epochs
+    figures: list[tuple[Split, str]] = [("train", name) for name in _names(epoch.train for epoch in epochs)]
+    figures += [("valid", name) for name in _names({**epoch.valid, **epoch.scores} for epoch in epochs)]
+    first = [("train", "loss"), ("valid", "loss"), ("valid", part.monitored)]
     return _Columns(
-        train=_names(epoch.train for epoch in epochs),
-        valid=_names(epoch.valid for epoch in epochs),
-        scores=_names(epoch.scores for epoch in epochs),
+        figures=sorted(figures, key=lambda figure: first.index(figure) if figure in first else len(first)),
         sections=_sections(epochs),
         trace=_names(epoch.trace_s for epoch in epochs),
         rates=_rates(part),
@@ -280,8 +286,7 @@ def _rates(part: EpochsPart) -> dict[int, float]:
 def _titles(columns: _Columns) -> list[_Title]:
     return [
         _Title("", "epoch"),
-        *(_Title("train", clean(name)) for name in columns.train),
-        *(_Title("valid", clean(name)) for name in (*columns.valid, *columns.scores)),
+        *(_Title(split, clean(name)) for split, name in columns.figures),
         *([_Title("", "examples/s")] if columns.rates else []),
         _Title("train", "s"),
         _Title("valid", "s"),
@@ -310,14 +315,10 @@ def _sections(epochs: list[EpochEnded]) -> list[str]:
 def _row(epoch: EpochEnded, columns: _Columns, best_by: str | None) -> list[Cell]:
     """`best_by` is the metric by which this is the best epoch; None if it is not the best."""
     best = best_by is not None
-    averages = [epoch.train[name].avg if name in epoch.train else None for name in columns.train]
-    figures = [(name, epoch.valid[name].avg if name in epoch.valid else None) for name in columns.valid]
-    figures += [(name, epoch.scores.get(name)) for name in columns.scores]
     marks = " ".join([str(epoch.epoch), *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
     return [
         Cell(marks, "good" if best else "strong"),
-        *(Cell(fmt.number(value)) for value in averages),
-        *(Cell(fmt.number(value), "good" if name == best_by else "accent") for name, value in figures),
+        *(_figure(epoch, split, name, is_best=name == best_by) for split, name in columns.figures),
         *([Cell(_rate(columns.rates.get(epoch.epoch)))] if columns.rates else []),
         Cell(_seconds(epoch.train_s)),
         Cell(_seconds(epoch.valid_s)),
@@ -326,6 +327,14 @@ def _row(epoch: EpochEnded, columns: _Columns, best_by: str | None) -> list[Cell
         *(_section(epoch, name) for name in columns.sections),
         *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
     ]
+
+
+def _figure(epoch: EpochEnded, split: Split, name: str, *, is_best: bool) -> Cell:
+    reading = (epoch.train if split == "train" else epoch.valid).get(name)
+    if split == "train":
+        return Cell(fmt.number(reading.avg if reading is not None else None))
+    value = reading.avg if reading is not None else epoch.scores.get(name)
+    return Cell(fmt.number(value), "good" if is_best else "accent")
 
 
 def _rate(rate: float | None) -> str:

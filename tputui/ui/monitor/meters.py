@@ -13,6 +13,7 @@ from tputui.telemetry.events import EpochEnded, Split
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import blocks
 from tputui.ui.render.lines import Cell, Line, Span, clean, paragraph, stack_tables, wrap
+from tputui.ui.render.names import shortened
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
 
@@ -76,6 +77,7 @@ class MetersPanel(RunPanel[MetersPart]):
         rows += [_logged_row(name, part) for name in dict.fromkeys(view.name for view in part.logged)]
         rows += [_score_row(name, score, part.best) for name, score in part.scores.items()]
         titles = _titles(part)
+        rows = _with_room_for_values(titles, rows, width)
         first, *more = stack_tables(titles, [row[: len(titles)] for row in rows], width)
         below = [*_scored(part, width), *_reduced(part.meters, width)]
         room = height - 1 - len(rows) - len(below)
@@ -93,11 +95,15 @@ class MetersPanel(RunPanel[MetersPart]):
         epochs = _of_epochs(part)
         if not num_hidden or self.has_class("-maximised"):
             return epochs
-        both = (f"{epochs}, {status_text.hidden_columns(num_hidden)}", f"{epochs}, +{num_hidden}")
-        return next((note for note in both if len(note) < width - len(self.name_shown) - 8), epochs)
+        hidden = (f", {status_text.hidden_columns(num_hidden)}", f", +{num_hidden}", "")
+        notes = [of + more for of in (epochs, _of_epochs(part, in_short=True)) for more in hidden]
+        return next((note for note in notes if len(note) < width - len(self.name_shown) - 8), notes[-1])
 
 
 _FIGURES = ("val", "sum", "count")
+_NUM_FIRST = 4
+"""Columns that are shown whatever the names are: the name, both averages, and that of the best epoch."""
+_LEAST_NAME = 14
 
 
 def _titles(part: MetersPart) -> list[str]:
@@ -108,11 +114,21 @@ def _titles(part: MetersPart) -> list[str]:
     return ["meter", "train avg", "valid avg", *best, *more]
 
 
-def _of_epochs(part: MetersPart) -> str:
-    """The epochs of the values."""
+def _with_room_for_values(titles: list[str], rows: list[list[Cell]], width: int) -> list[list[Cell]]:
+    """The rows with names so short that the averages, and the value of the best epoch, fit beside them."""
+    columns = zip(titles[1:_NUM_FIRST], *(row[1:_NUM_FIRST] for row in rows), strict=False)
+    values = sum(2 + max(len(title), *(len(cell.text) for cell in cells)) for title, *cells in columns)
+    short = shortened(tuple(row[0].text for row in rows), max(width - values - 2, _LEAST_NAME))
+    return [[row[0]._replace(text=short[row[0].text]), *row[1:]] for row in rows]
+
+
+def _of_epochs(part: MetersPart, *, in_short: bool = False) -> str:
+    """The epochs of the values: `train epoch 8, valid epoch 7`, in short `ep 8 / 7`."""
     epochs = {meter.split: meter.epoch for meter in part.meters}
     if len(epochs) > 1 and len(set(epochs.values())) == 1:
         return f"epoch {next(iter(epochs.values()))}"
+    if in_short:
+        return f"ep {' / '.join(map(str, epochs.values()))}"
     return ", ".join(f"{split} epoch {epoch}" for split, epoch in epochs.items())
 
 
@@ -169,7 +185,9 @@ def _curves(part: MetersPart, width: int, room: int) -> list[Line]:
     if not curves:
         return []
     steps = [step for _, _, points in curves for step in (points[0][0], points[-1][0])]
-    names = [clean(name) for name, _, _ in curves]
+    cleaned = tuple(clean(name) for name, _, _ in curves)
+    short = shortened(cleaned, max(width // 3, _LEAST_NAME))
+    names = [short[name] for name in cleaned]
     bounds = [_bounds(points) for _, _, points in curves]
     most_name, most_bounds = max(map(len, names)), max(map(len, bounds))
     across = width - most_name - most_bounds - 10
