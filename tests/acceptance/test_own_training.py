@@ -295,7 +295,11 @@ def test_trainer_of_hugging_face_is_one_curve_over_all_checkpoints(tmp_path: Pat
     found = {(view["name"], view["split"]): view for view in page["logged"]}
 
     assert (page["state"], page["steps"], page["epoch"]) == ("done", 60, 3)
-    assert (found["loss", "train"]["num_values"], found["loss", "valid"]["num_values"]) == (12, 3)
+    # The loss is that of each step; the Trainer logs its mean over 5 of them.
+    means = found["loss (Trainer.log)", "train"]
+    assert (means["num_values"], found["loss", "valid"]["num_values"]) == (12, 3)
+    assert [epoch["train"]["loss"]["count"] for epoch in page["epochs"]] == [320] * 3
+    assert ("loss (console)", "train") not in found
     assert not [name for name, _ in found if "checkpoint" in name]
     assert was_shown_live(tmp_path)
 
