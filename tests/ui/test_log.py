@@ -23,8 +23,9 @@ from tputui.ui.app import ScreenApp
 from tputui.ui.base.preferences import Views
 from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_lines import LINES_MAX, LogRows, LogStore, folded, lanes_of, older_lines, split_core
-from tputui.ui.monitor.log_search import TOO_SLOW, FilteredLog, LogFilter, compile_search, filtered
+from tputui.ui.monitor.log_search import FilteredLog, LogFilter, filtered
 from tputui.ui.monitor.screen import MonitorScreen
+from tputui.ui.widgets.typed_search import TOO_SLOW, compile_search
 
 T = made.NOW - 100
 

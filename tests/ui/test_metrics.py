@@ -53,6 +53,12 @@ def panel(pilot: AppPilot) -> LossPanel:
     return pilot.app.screen.query_one(LossPanel)
 
 
+def charts(pilot: AppPilot) -> list[str]:
+    """The metrics of the page that is shown."""
+    page = panel(pilot)._page
+    return [] if page is None else [metric.name for metric in page.shown]
+
+
 def shown(pilot: AppPilot) -> str:
     """The text of the loss panel alone."""
     return plain_text(panel(pilot)._lines)
@@ -299,6 +305,37 @@ def test_m_shows_metrics_while_another_panel_fills_the_screen() -> None:
         assert panel(pilot).look.metric == "auc"
 
     drive(monitor(measured.running()), script, size=(120, 36))
+
+
+def test_search_shows_the_metrics_whose_names_have_all_words() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("m", "slash", "a", "c")
+        assert "[1/7]" in shown(pilot)
+        assert charts(pilot) == ["accuracy"]
+        await pilot.press("backspace", "(", "l")
+        assert "not applied" in shown(pilot)
+        await pilot.press(*["backspace"] * 3, *"r m$", "enter")
+        assert charts(pilot) == ["grad norm"]
+        assert "/r m$/ 1 of 1" in shown(pilot)
+        await pilot.press("l")
+        assert panel(pilot).look.log
+        await pilot.press("slash", *"zz")
+        assert "no metric matches /r m$zz/: 7 searched" in shown(pilot)
+        await pilot.press("enter", "escape")
+        assert len(charts(pilot)) > 5
+
+    drive(monitor(measured.running()), script, size=(160, 45))
+
+
+def test_search_begins_on_the_page_of_metrics_from_any_panel() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("1", "slash", *"qsl", "escape")
+        assert isinstance(pilot.app.screen, MonitorScreen)
+        assert len(charts(pilot)) > 5
+        await pilot.press("7", "slash", "x")
+        assert not panel(pilot).is_typing
+
+    drive(monitor(measured.running()), script, size=(160, 45))
 
 
 @pytest.mark.parametrize("player", [made.HandPlayer, made.LivePlayer], ids=["replay", "live"])

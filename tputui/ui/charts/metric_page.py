@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 from tputui.ui.render.names import shortened
+from tputui.ui.widgets.typed_search import TypedSearch, compile_search
 
 TRAIN_SIGN = "\u2500"
 """Sign of training values: a line, as in the chart."""
@@ -218,10 +220,33 @@ class MetricPage(NamedTuple):
         return self.shown[index].name if is_inside else ""
 
 
+class MetricSearch(TypedSearch):
+    """Chooses the metrics whose names have all words of an expression, each a regular expression: `layer3 norm$`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._words: list[re.Pattern[str]] = []
+
+    def apply(self, text: str) -> str | None:
+        """Takes the words; returns why one of them cannot be used."""
+        words = [compile_search(word) for word in text.split()]
+        problem = next((problem for _, problem in words if problem is not None), None)
+        if problem is None:
+            self._words = [pattern for pattern, _ in words if pattern is not None]
+        return problem
+
+    def chosen(self, series: list[MetricSeries]) -> list[MetricSeries]:
+        """The metrics that are shown."""
+        if not self._words:
+            return series
+        return [metric for metric in series if all(word.search(metric.name) for word in self._words)]
+
+
 class MetricCharts:
     """Draws pages of metrics; the curves are computed again only if the run has new values."""
 
     def __init__(self) -> None:
+        self.search = MetricSearch()
         self._source: MetricSource | None = None
         self._ended = EpochCurves([])
         self._series: list[MetricSeries] = []
@@ -235,9 +260,13 @@ class MetricCharts:
         self._source = source
         return self._series
 
+    def num_found(self, source: MetricSource) -> int:
+        """Number of metrics that are searched for."""
+        return len(self.search.chosen(self.series(source)))
+
     def pages(self, source: MetricSource, width: int, height: int) -> list[list[str]]:
-        """The names of the metrics of every page."""
-        series = self.series(source)
+        """The names of the metrics of every page, of those that are searched for."""
+        series = self.search.chosen(self.series(source))
         room = tiling(len(series), width, height).room
         # The loss has a chart of its own before these pages.
         names = [metric.name for metric in series if room > 1 or metric.name != "loss"]
@@ -261,12 +290,13 @@ class MetricCharts:
         if not pages:
             return None
         number = next((number for number, page in enumerate(pages) if metric in page), 0)
-        shown = [drawn for drawn in self._series if drawn.name in pages[number]]
-        tiles = tiling(len(self._series), width, height)
+        series = self.search.chosen(self._series)
+        shown = [drawn for drawn in series if drawn.name in pages[number]]
+        tiles = tiling(len(series), width, height)
         # A line for the legend, unless it would cost a row of charts.
-        has_head = tiling(len(self._series), width, height - 1).room == tiles.room
+        has_head = tiling(len(series), width, height - 1).room == tiles.room
         if has_head:
-            tiles = tiling(len(self._series), width, height - 1)
+            tiles = tiling(len(series), width, height - 1)
         first = sum(map(len, pages[:number]))
         chosen = metric if metric in pages[number] else pages[number][0]
         names = [drawn.name for drawn in self._series]
@@ -418,14 +448,15 @@ def _means(dots: Sequence[int], values: Sequence[float]) -> Points:
     return [(x, math.fsum(of) / len(of) if of else math.nan) for x, of in finite]
 
 
-def note(page: MetricPage, settings: str, cursor: int | None, width: int) -> str:
-    """Which metrics the page shows and the settings of the view; without a line for them the cursor or the legend too.
+def note(page: MetricPage, settings: str, cursor: int | None, width: int, *, search: str = "") -> str:
+    """Which metrics the page shows, of those that are searched for, and the settings of the view; without a line for
+    them the cursor or the legend too.
 
     The least important parts are left out if there is no room.
     """
     last = page.first + len(page.shown)
     which = f"{page.first + 1}-{last}" if len(page.shown) > 1 else f"{last}"
-    parts = [f"{which} of {page.num_metrics}"]
+    parts = [f"/{search}/ {which} of {page.num_metrics}" if search else f"{which} of {page.num_metrics}"]
     if cursor is not None and not page.has_head:
         parts.insert(0, f"step {cursor:,}")
     settings = settings.removeprefix("multiples").removeprefix(" \u00b7 ")

@@ -17,7 +17,7 @@ from tputui.ui.base import host_text, keymap, status_text
 from tputui.ui.base.export import Figures, of_lines
 from tputui.ui.base.preferences import undo_of, views_of
 from tputui.ui.monitor.log_lines import LINES_MAX, Entry, LogRows, LogStore, OlderLines, lanes_of
-from tputui.ui.monitor.log_search import FilteredLog, LogQuery
+from tputui.ui.monitor.log_search import FilteredLog, LogQuery, count_text
 from tputui.ui.render.lines import Line, Span, clean, paragraph
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
@@ -134,7 +134,8 @@ class LogPanel(RunPanel[LogPart]):
         return Drawing(self._rows, head=head, note=self._note())
 
     def _head(self, width: int) -> tuple[Line, ...]:
-        lines = self._query.typed_line(width, self._num_found, len(self._store.lines), partly=self._is_partial)
+        count = count_text(self._num_found, len(self._store.lines), partly=self._is_partial)
+        lines = self._query.typed_line(width, count)
         if self._older and (self._top == 0 or self._answers):
             lines.append([Span(f" {self._older}", "dim")])
         return tuple(lines)

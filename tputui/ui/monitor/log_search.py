@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tputui.state.snapshot import LogLine
 from tputui.ui.monitor.log_lines import SIGNS, Entry, LogStore, folded, host_lane, host_of_source, split_core
-from tputui.ui.render.lines import Line, Span, clean, printed, width_of
-from tputui.ui.widgets.line_widget import EditedText, press, spans
+from tputui.ui.render.lines import clean, printed
+from tputui.ui.widgets.typed_search import TypedSearch, compile_search
 
 LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
     ("", frozenset({"info", "warning", "error"})),
@@ -95,71 +95,28 @@ class FilteredLog:
         return entries, num_matches
 
 
-def compile_search(text: str) -> tuple[re.Pattern[str] | None, str | None]:
-    """Compile a regular expression; returns it, or the reason why it cannot be used. Empty text gives neither.
-
-    An expression without capital letters ignores case.
-    """
-    if not text:
-        return None, None
-    try:
-        pattern = re.compile(text, 0 if any(char.isupper() for char in text) else re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        return None, str(error)
-    return (None, TOO_SLOW) if has_nested_repeat(text) else (pattern, None)
-
-
-class LogQuery:
-    """The filter of the log, and the search expression while it is typed."""
+class LogQuery(TypedSearch):
+    """The filter of the log, and its search."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.filter = LogFilter()
-        self.expression = ""
-        """The newest valid expression; empty if all lines are shown."""
-        self._typed: EditedText | None = None
-        self._problem: str | None = None
-        """The reason why the expression that is typed is not applied."""
-
-    @property
-    def is_typing(self) -> bool:
-        """Whether an expression is being typed."""
-        return self._typed is not None
 
     def begin(self) -> None:
         """Start typing, with the expression that is in force; only matches are shown."""
         self.filter = self.filter._replace(shows_all=False)
-        self._typed = EditedText.of(self.expression)
-
-    def end(self) -> None:
-        """Stop typing, and keep the expression."""
-        self._typed, self._problem = None, None
-
-    def drop(self) -> None:
-        """Stop searching."""
-        self.end()
-        self.expression = ""
-        self.filter = self.filter._replace(pattern=None, shows_all=False)
+        super().begin()
 
     def show_around(self) -> None:
         """Show the lines around the matches, too."""
         self.filter = self.filter._replace(shows_all=True)
 
-    def press(self, key: str, character: str | None) -> None:
-        edited = press(self._typed, key, character) if self._typed is not None else None
-        if edited is not None:
-            self._type(edited)
-
-    def paste(self, text: str) -> None:
-        if self._typed is not None:
-            self._type(self._typed.insert(text))
-
-    def _type(self, edited: EditedText) -> None:
-        """While the text is no valid expression, the previous one stays in force."""
-        self._typed = edited
-        pattern, self._problem = compile_search(edited.text)
-        if self._problem is None:
-            self.expression = edited.text
-            self.filter = self.filter._replace(pattern=pattern)
+    def apply(self, text: str) -> str | None:
+        """Shows the lines that match an expression; returns why it cannot be used."""
+        pattern, problem = compile_search(text)
+        if problem is None:
+            self.filter = self.filter._replace(pattern=pattern, shows_all=False)
+        return problem
 
     def next_lane(self, lanes: Sequence[str]) -> None:
         """Accept the lines of the next of these processes and cores, after the last one all lines."""
@@ -175,21 +132,10 @@ class LogQuery:
         """Accept the lines of a core or process and of a level; keeps the expression."""
         self.filter = self.filter._replace(lane=lane, level=level)
 
-    def typed_line(self, width: int, num_found: int, num_lines: int, *, partly: bool) -> list[Line]:
-        """The expression while it is typed, with the number of matches or the reason why it is not applied. `partly` is
-        whether only the newest lines were searched."""
-        if self._typed is None:
-            return []
-        right: Line = [Span(f" {_count(num_found, num_lines, partly=partly)} ", "label")]
-        if self._problem:
-            right = [Span(f" not applied: {self._problem} ", "warn")]
-        room = max(width - 3 - width_of(right), 8)
-        return [[Span(" / ", "accent"), *spans(self._typed, room), *right]]
-
     def note(self, num_found: int, num_lines: int, *, partly: bool) -> str:
         """The filter in words, for the frame, with the key that shows the lines of others; empty without a filter.
         `partly` is whether there are older lines."""
-        count = _count(num_found, num_lines, partly=partly)
+        count = count_text(num_found, num_lines, partly=partly)
         parts = [self.filter.lane, LEVELS[self.filter.level][0]]
         if self.expression and not self.is_typing:
             parts.append(f"/{self.expression}/ {count if not self.filter.shows_all else 'and the lines around'}")
@@ -210,43 +156,6 @@ class LogQuery:
         return f"no lines{of}{level}{match}: all {num_lines:,} searched"
 
 
-def _count(num_found: int, num_lines: int, *, partly: bool) -> str:
+def count_text(num_found: int, num_lines: int, *, partly: bool) -> str:
+    """`[3/90]`; with `partly` `[3 of the newest 90]`."""
     return f"[{num_found:,} of the newest {num_lines:,}]" if partly else f"[{num_found:,}/{num_lines:,}]"
-
-
-_REPEAT = re.compile(r"[*+]|\{\d*,\d*\}|\{\d+\}")
-_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-
-TOO_SLOW = "a repeated group that contains a repeat or a choice may be too slow"
-
-
-def has_nested_repeat(expression: str) -> bool:
-    """Whether a valid expression repeats a group that contains a repeat or a choice, such as `(a+)+` or `(a|b)*`.
-
-    `re` cannot be interrupted and holds the GIL, so an expression that backtracks exponentially would stop the screen.
-    Only a repeat within a repeat does that. The others take time polynomial in the length of a line: its degree is the
-    number of unbounded repeats.
-    """
-    inner = [False]
-    """For each open group, whether it contains a repeat or a choice."""
-    closed = False
-    """Whether the expression up to here ends with a group that contains one."""
-    at = 0
-    while at < len(expression):
-        char = expression[at]
-        token = _CLASS.match(expression, at) if char == "[" else _REPEAT.match(expression, at)
-        length = 2 if char == "\\" else token.end() - at if token is not None else 1
-        if token is not None and char != "[":
-            if closed:
-                return True
-            inner[-1] = True
-        closed = False
-        if char == "(":
-            inner.append(False)
-        elif char == ")" and len(inner) > 1:
-            closed = inner.pop()
-            inner[-1] |= closed
-        elif char == "|":
-            inner[-1] = True
-        at += length
-    return False

@@ -132,6 +132,9 @@ class LossPanel(RunPanel[LossPart]):
             super().__init__()
             self.t = t
 
+    class TypingChanged(Message):
+        """The user started or stopped typing an expression, or changed it."""
+
     class Wanted(Message):
         """The user asked for a page of metrics while the panel is not on the screen."""
 
@@ -245,22 +248,25 @@ class LossPanel(RunPanel[LossPart]):
         # Without cores, whose outlier these charts do not show.
         axis = replace(part.whole, cores=[], segments=part.source.axis_segments())
         data = self._chart.visible(axis, self.look._replace(kind="multiples"))
-        page = self._metrics.draw(part.source, self.look.metric, data, width, height)
+        search, num_all = self._metrics.search, len(self._metrics.series(part.source))
+        typed = tuple(search.typed_line(width, f"[{self._metrics.num_found(part.source):,}/{num_all:,}]"))
+        page = self._metrics.draw(part.source, self.look.metric, data, width, height - len(typed))
         if page is None:
             self._drawn = None
-            return Drawing(paragraph("no metric yet", width, height))
-        self._page, self._drawn, self._above = page, (data, page.chart), int(page.has_head)
+            why = f"no metric matches /{search.expression}/: {num_all:,} searched" if num_all else "no metric yet"
+            return Drawing(paragraph(why, width, height), head=typed)
+        self._page, self._drawn, self._above = page, (data, page.chart), int(page.has_head) + len(typed)
         chosen = replace(data, view=data.view._replace(metric=page.chosen))
         settings = loss.note(axis, chosen, page.chart, self.look.x, width)
-        note = metric_page.note(page, settings, data.view.cursor, width)
+        note = metric_page.note(page, settings, data.view.cursor, width, search=search.expression)
         if not page.has_head:
-            return Drawing(page.chart.lines, note=note)
+            return Drawing(page.chart.lines, head=typed, note=note)
         head = loss.cursor_values(data)[0]
         if data.view.cursor is None:
             head = metric_page.legend(page.shown[0].best_epoch, part.source.monitored, width)
         while width_of(head) > width and len(head) > 1:
             head.pop()
-        return Drawing(page.chart.lines, head=(fit(head, width),), note=note)
+        return Drawing(page.chart.lines, head=(*typed, fit(head, width)), note=note)
 
     def figures(self) -> Figures | None:
         """On a page of metrics the curves of every metric; the figures of the loss are those of the snapshot."""
@@ -306,6 +312,57 @@ class LossPanel(RunPanel[LossPart]):
         by, self._pages_wanted = self._pages_wanted, 0
         if by and not self.look.metric:
             self.action_page(by)
+        if self.is_typing:
+            self.focus()
+
+    # The search for metrics.
+
+    @property
+    def is_typing(self) -> bool:
+        """Whether the user types an expression."""
+        return self._metrics.search.is_typing
+
+    @property
+    def is_searching(self) -> bool:
+        """Whether only some metrics are shown."""
+        return self.is_typing or bool(self._metrics.search.expression)
+
+    def action_search(self) -> None:
+        """Start typing an expression, on the page of metrics."""
+        if not self.look.metric:
+            self.action_page(1)
+        self._metrics.search.begin()
+        self._searched()
+        self.focus()
+
+    def drop_search(self) -> None:
+        """Show all metrics again."""
+        self._metrics.search.drop()
+        self._searched()
+
+    def _searched(self) -> None:
+        self.redraw()
+        self.post_message(self.TypingChanged())
+
+    def take_key(self, event: events.Key) -> bool:
+        """Take every key while an expression is typed."""
+        if not self.is_typing:
+            return False
+        if event.key == "enter":
+            self._metrics.search.end()
+        elif event.key == "escape":
+            self._metrics.search.drop()
+        else:
+            self._metrics.search.press(event.key, event.character)
+        self._searched()
+        return True
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Paste into the expression."""
+        if self.is_typing:
+            event.stop()
+            self._metrics.search.paste(event.text)
+            self.redraw()
 
     def change(self, look: ChartView, what: str) -> None:
         """Change the view settings; can be undone."""

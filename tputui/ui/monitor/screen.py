@@ -59,7 +59,7 @@ class FooterState(NamedTuple):
 def state_of(body: Body, snapshot: Snapshot | None, *, in_past: bool, is_over: bool) -> FooterState:
     """What the keys depend on now. `in_past` and `is_over` are as for `keymap.offered`."""
     return FooterState(
-        is_typing=body.get(LogPanel).is_typing,
+        is_typing=body.get(LogPanel).is_typing or body.get(LossPanel).is_typing,
         has_pictures=snapshot is not None and snapshot.pictures is not None,
         in_past=in_past,
         is_over=is_over,
@@ -347,10 +347,13 @@ class MonitorScreen(Screen[MonitorResult]):
         self.app.push_screen(HelpScreen([*self._in_force(), *keymap.LOG, *of_hosts], self.panel_descriptions()))
 
     def action_restore(self) -> None:
-        """Remove the cursor; else leave the full screen; else hide the alarms until there are new ones."""
+        """Remove the cursor; else end the search for metrics; else leave the full screen; else hide the alarms until
+        there are new ones."""
         body, loss = self.query_one(Body), self.query_one(LossPanel)
         if loss.look.cursor is not None and loss.display:
             loss.read_at(None)
+        elif loss.is_searching and loss.look.metric and loss.display:
+            loss.drop_search()
         elif body.maximised:
             body.maximise(False)
         else:
@@ -550,6 +553,7 @@ class MonitorScreen(Screen[MonitorResult]):
 
     @on(Body.LayoutChanged)
     @on(LogPanel.TypingChanged)
+    @on(LossPanel.TypingChanged)
     def _footer_changed(self, message: Message) -> None:
         """Show the keys that act now: hidden panels, or the keys of typing."""
         message.stop()
