@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -35,7 +34,6 @@ from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 from tputui.ui.render.names import shortened
-from tputui.ui.widgets.typed_search import TypedSearch, compile_search
 
 TRAIN_SIGN = "\u2500"
 """Sign of training values: a line, as in the chart."""
@@ -220,33 +218,12 @@ class MetricPage(NamedTuple):
         return self.shown[index].name if is_inside else ""
 
 
-class MetricSearch(TypedSearch):
-    """Chooses the metrics whose names have all words of an expression, each a regular expression: `layer3 norm$`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._words: list[re.Pattern[str]] = []
-
-    def apply(self, text: str) -> str | None:
-        """Takes the words; returns why one of them cannot be used."""
-        words = [compile_search(word) for word in text.split()]
-        problem = next((problem for _, problem in words if problem is not None), None)
-        if problem is None:
-            self._words = [pattern for pattern, _ in words if pattern is not None]
-        return problem
-
-    def chosen(self, series: list[MetricSeries]) -> list[MetricSeries]:
-        """The metrics that are shown."""
-        if not self._words:
-            return series
-        return [metric for metric in series if all(word.search(metric.name) for word in self._words)]
-
-
 class MetricCharts:
     """Draws pages of metrics; the curves are computed again only if the run has new values."""
 
     def __init__(self) -> None:
-        self.search = MetricSearch()
+        self.choose: Callable[[list[MetricSeries]], list[MetricSeries]] = list
+        """Chooses the metrics that are shown."""
         self._source: MetricSource | None = None
         self._ended = EpochCurves([])
         self._series: list[MetricSeries] = []
@@ -261,12 +238,12 @@ class MetricCharts:
         return self._series
 
     def num_found(self, source: MetricSource) -> int:
-        """Number of metrics that are searched for."""
-        return len(self.search.chosen(self.series(source)))
+        """Number of metrics that are chosen."""
+        return len(self.choose(self.series(source)))
 
     def pages(self, source: MetricSource, width: int, height: int) -> list[list[str]]:
-        """The names of the metrics of every page, of those that are searched for."""
-        series = self.search.chosen(self.series(source))
+        """The names of the metrics of every page, of those that are chosen."""
+        series = self.choose(self.series(source))
         room = tiling(len(series), width, height).room
         # The loss has a chart of its own before these pages.
         names = [metric.name for metric in series if room > 1 or metric.name != "loss"]
@@ -290,7 +267,7 @@ class MetricCharts:
         if not pages:
             return None
         number = next((number for number, page in enumerate(pages) if metric in page), 0)
-        series = self.search.chosen(self._series)
+        series = self.choose(self._series)
         shown = [drawn for drawn in series if drawn.name in pages[number]]
         tiles = tiling(len(series), width, height)
         # A line for the legend, unless it would cost a row of charts.

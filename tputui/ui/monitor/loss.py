@@ -27,6 +27,7 @@ from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
 from tputui.ui.charts.scale import RANGES, RangeKind, YRange, limits_of, limits_text, lines_of, ranges_of
+from tputui.ui.monitor.metric_search import MetricSearch
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
@@ -144,6 +145,8 @@ class LossPanel(RunPanel[LossPart]):
         self._pages_wanted = 0
         self._chart = LossChart()
         self._metrics = MetricCharts()
+        self._search = MetricSearch()
+        self._metrics.choose = self._search.chosen
         self._page: MetricPage | None = None
         """The page of metrics in the newest drawing; None if that is the loss chart."""
         self._drawn: tuple[VisibleData, Chart] | None = None
@@ -248,7 +251,7 @@ class LossPanel(RunPanel[LossPart]):
         # Without cores, whose outlier these charts do not show.
         axis = replace(part.whole, cores=[], segments=part.source.axis_segments())
         data = self._chart.visible(axis, self.look._replace(kind="multiples"))
-        search, num_all = self._metrics.search, len(self._metrics.series(part.source))
+        search, num_all = self._search, len(self._metrics.series(part.source))
         typed = tuple(search.typed_line(width, f"[{self._metrics.num_found(part.source):,}/{num_all:,}]"))
         page = self._metrics.draw(part.source, self.look.metric, data, width, height - len(typed))
         if page is None:
@@ -320,24 +323,24 @@ class LossPanel(RunPanel[LossPart]):
     @property
     def is_typing(self) -> bool:
         """Whether the user types an expression."""
-        return self._metrics.search.is_typing
+        return self._search.is_typing
 
     @property
     def is_searching(self) -> bool:
         """Whether only some metrics are shown."""
-        return self.is_typing or bool(self._metrics.search.expression)
+        return self.is_typing or bool(self._search.expression)
 
     def action_search(self) -> None:
         """Start typing an expression, on the page of metrics."""
         if not self.look.metric:
             self.action_page(1)
-        self._metrics.search.begin()
+        self._search.begin()
         self._searched()
         self.focus()
 
     def drop_search(self) -> None:
         """Show all metrics again."""
-        self._metrics.search.drop()
+        self._search.drop()
         self._searched()
 
     def _searched(self) -> None:
@@ -349,11 +352,11 @@ class LossPanel(RunPanel[LossPart]):
         if not self.is_typing:
             return False
         if event.key == "enter":
-            self._metrics.search.end()
+            self._search.end()
         elif event.key == "escape":
-            self._metrics.search.drop()
+            self._search.drop()
         else:
-            self._metrics.search.press(event.key, event.character)
+            self._search.press(event.key, event.character)
         self._searched()
         return True
 
@@ -361,7 +364,7 @@ class LossPanel(RunPanel[LossPart]):
         """Paste into the expression."""
         if self.is_typing:
             event.stop()
-            self._metrics.search.paste(event.text)
+            self._search.paste(event.text)
             self.redraw()
 
     def change(self, look: ChartView, what: str) -> None:

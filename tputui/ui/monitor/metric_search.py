@@ -1,0 +1,30 @@
+"""The search for metrics, by words of their names."""
+
+from __future__ import annotations
+
+import re
+
+from tputui.state.metric_series import MetricSeries
+from tputui.ui.widgets.typed_search import TypedSearch, compile_search
+
+
+class MetricSearch(TypedSearch):
+    """Chooses the metrics whose names have all words of an expression, each a regular expression: `layer3 norm$`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._words: list[re.Pattern[str]] = []
+
+    def apply(self, text: str) -> str | None:
+        """Takes the words; returns why one of them cannot be used."""
+        words = [compile_search(word) for word in text.split()]
+        problem = next((problem for _, problem in words if problem is not None), None)
+        if problem is None:
+            self._words = [pattern for pattern, _ in words if pattern is not None]
+        return problem
+
+    def chosen(self, series: list[MetricSeries]) -> list[MetricSeries]:
+        """The metrics that are shown."""
+        if not self._words:
+            return series
+        return [metric for metric in series if all(word.search(metric.name) for word in self._words)]
