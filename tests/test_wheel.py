@@ -20,6 +20,8 @@ ROOT = Path(__file__).parent.parent
 def done(*words: str | Path, cwd: Path) -> str:
     """What a command printed, which must succeed."""
     environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    # pip asks the compilers that it finds for their versions, and one of them writes its settings.
+    environ["HOME"] = os.fspath(cwd)
     result = subprocess.run(words, cwd=cwd, env=environ, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
