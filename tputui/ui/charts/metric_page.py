@@ -53,7 +53,7 @@ def value_text(name: str, value: float) -> str:
 
 
 def titles(
-    series: MetricSeries, data: VisibleData, width: int, count: int, *, chosen: bool, names: Sequence[str] = ()
+    series: MetricSeries, data: VisibleData, width: int, count: int, *, chosen: bool, names: tuple[str, ...] = ()
 ) -> list[Line]:
     """Name and values at the cursor, else the newest ones; and the value of the best epoch. `chosen` marks the chart
     that keys act on. A name is shortened, unlike the others of `names`, rather than its values."""
@@ -62,7 +62,7 @@ def titles(
     def name_in(room: int) -> Line:
         name = clean(series.name)
         if len(name) > room:
-            name = shortened(tuple(map(clean, names)) or (name,), room)[name]
+            name = shortened(names or (name,), room)[name]
         return [sign, Span(name, "chosen" if chosen else "strong")]
 
     limits = data.view.y_of(series.name).note
@@ -227,6 +227,8 @@ class MetricCharts:
         self._source: MetricSource | None = None
         self._ended = EpochCurves([])
         self._series: list[MetricSeries] = []
+        self._names: tuple[str, ...] = ()
+        """Their clean names."""
 
     def series(self, source: MetricSource) -> list[MetricSeries]:
         """Every metric of a run."""
@@ -234,6 +236,7 @@ class MetricCharts:
             self._ended = EpochCurves(source.epochs)
         if self._source != source:
             self._series = metric_series(source, self._ended)
+            self._names = tuple(clean(metric.name) for metric in self._series)
         self._source = source
         return self._series
 
@@ -243,7 +246,9 @@ class MetricCharts:
 
     def pages(self, source: MetricSource, width: int, height: int) -> list[list[str]]:
         """The names of the metrics of every page, of those that are chosen."""
-        series = self.choose(self.series(source))
+        return self._pages(self.choose(self.series(source)), width, height)
+
+    def _pages(self, series: list[MetricSeries], width: int, height: int) -> list[list[str]]:
         room = tiling(len(series), width, height).room
         # The loss has a chart of its own before these pages.
         names = [metric.name for metric in series if room > 1 or metric.name != "loss"]
@@ -263,11 +268,11 @@ class MetricCharts:
 
     def draw(self, source: MetricSource, metric: str, data: VisibleData, width: int, height: int) -> MetricPage | None:
         """The page that contains the selected metric, or else the first one; None without any metric."""
-        pages = self.pages(source, width, height)
+        series = self.choose(self.series(source))
+        pages = self._pages(series, width, height)
         if not pages:
             return None
         number = next((number for number, page in enumerate(pages) if metric in page), 0)
-        series = self.choose(self._series)
         shown = [drawn for drawn in series if drawn.name in pages[number]]
         tiles = tiling(len(series), width, height)
         # A line for the legend, unless it would cost a row of charts.
@@ -276,8 +281,7 @@ class MetricCharts:
             tiles = tiling(len(series), width, height - 1)
         first = sum(map(len, pages[:number]))
         chosen = metric if metric in pages[number] else pages[number][0]
-        names = [drawn.name for drawn in self._series]
-        chart = draw(shown, data, tiles, pages[number].index(chosen), names)
+        chart = draw(shown, data, tiles, pages[number].index(chosen), self._names)
         return MetricPage(chart, shown, chosen, first, sum(map(len, pages)), has_head, tiles)
 
 
@@ -295,7 +299,7 @@ def tiling(count: int, width: int, height: int) -> Tiling:
 
 
 def draw(
-    series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chosen: int, names: Sequence[str] = ()
+    series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chosen: int, names: tuple[str, ...] = ()
 ) -> Chart:
     """The charts in reading order, with one x axis for all of them. The y axis of the result is that of the selected
     chart, whose index is `chosen`. `names`: those of all charts, among which shortened ones stay different."""

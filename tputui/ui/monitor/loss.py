@@ -252,7 +252,8 @@ class LossPanel(RunPanel[LossPart]):
         axis = replace(part.whole, cores=[], segments=part.source.axis_segments())
         data = self._chart.visible(axis, self.look._replace(kind="multiples"))
         search, num_all = self._search, len(self._metrics.series(part.source))
-        typed = tuple(search.typed_line(width, f"[{self._metrics.num_found(part.source):,}/{num_all:,}]"))
+        count = f"[{self._metrics.num_found(part.source):,}/{num_all:,}]" if search.is_typing else ""
+        typed = tuple(search.typed_line(width, count))
         page = self._metrics.draw(part.source, self.look.metric, data, width, height - len(typed))
         if page is None:
             self._drawn = None
