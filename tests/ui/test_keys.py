@@ -409,6 +409,7 @@ IDEAS = {
     "next metric": {"next_meter(1)", "page(1)"},
     "next part": {"cycle(1)", "table(1)"},
     "open": {"open", "take", "edit", "maximise"},
+    "pin": {"pin", "edit('pin')"},
     "previous": {"event(-1)", "choose(-1)", "match(-1)"},
     "previous metric": {"next_meter(-1)", "page(-1)"},
     "previous part": {"cycle(-1)", "table(-1)"},

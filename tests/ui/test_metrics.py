@@ -19,7 +19,7 @@ from tputui.state.metric_series import EpochCurves, MetricSeries, MetricSource, 
 from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import export
-from tputui.ui.charts import metric_page
+from tputui.ui.charts import metric_layout, metric_page
 from tputui.ui.charts.axis import X_KINDS, axis_info_of
 from tputui.ui.charts.chart_view import ChartSeries, ChartView
 from tputui.ui.charts.loss import LossChart
@@ -116,13 +116,13 @@ def test_a_page_has_as_many_charts_as_fit(size: tuple[int, int], most: int) -> N
 def test_charts_are_never_smaller_than_useful(count: int) -> None:
     for width in (20, 36, 42, 76, 112, 196, 300):
         for height in (5, 8, 13, 20, 45, 80):
-            tiles = metric_page.tiling(count, width, height)
+            tiles = metric_layout.tiling(count, width, height)
             assert tiles.across * tiles.width <= width
             assert tiles.down * tiles.height <= height
-            if width >= metric_page.LEAST_WIDTH and height >= metric_page.LEAST_HEIGHT:
-                assert tiles.width >= metric_page.LEAST_WIDTH
-                assert tiles.height >= metric_page.LEAST_HEIGHT
-            fits = (width // metric_page.LEAST_WIDTH) * (height // metric_page.LEAST_HEIGHT) >= count
+            if width >= metric_layout.LEAST_WIDTH and height >= metric_layout.LEAST_HEIGHT:
+                assert tiles.width >= metric_layout.LEAST_WIDTH
+                assert tiles.height >= metric_layout.LEAST_HEIGHT
+            fits = (width // metric_layout.LEAST_WIDTH) * (height // metric_layout.LEAST_HEIGHT) >= count
             assert (tiles.room >= count) or not fits
 
 

@@ -427,9 +427,9 @@ def test_click_and_keys_choose_the_chart_on_every_page() -> None:
         page = panel._page
         assert page is not None
         assert [one.name for one in page.shown] == ["auc", "loss", "accuracy", "grad norm"]
-        await pilot.click(LossPanel, offset=(page.tiles.width + 20, 4))
+        await pilot.click(LossPanel, offset=(page.layout.width + 20, 4))
         assert panel.look.metric == "loss"
-        await pilot.click(LossPanel, offset=(20, page.tiles.height + 4))
+        await pilot.click(LossPanel, offset=(20, page.layout.height + 4))
         assert panel.look.metric == "accuracy"
         await pilot.press("down", "down")
         assert panel.look.metric == "lr"

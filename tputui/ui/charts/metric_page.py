@@ -22,11 +22,12 @@ from tputui.state.metric_series import (
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.ui.base.export import Figure, Figures
-from tputui.ui.charts import axis, validation
+from tputui.ui.charts import axis, metric_layout, validation
 from tputui.ui.charts.axis import Axes
 from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, with_arrows, x_axis_of
 from tputui.ui.charts.columns import smoothed
 from tputui.ui.charts.curves import dot_of
+from tputui.ui.charts.metric_layout import Choice, Heading, PageLayout
 from tputui.ui.charts.scale import Scale, end_labels, y_labels
 from tputui.ui.charts.series_chart import as_segments
 from tputui.ui.charts.several import Point, empty_body, line_of, outside_of, scale_of_all
@@ -39,6 +40,9 @@ TRAIN_SIGN = "\u2500"
 """Sign of training values: a line, as in the chart."""
 _CHOSEN = "\u203a"
 """Sign of the selected chart."""
+_OPEN, _FOLDED = "\u25be", "\u25b8"
+"""Signs of a group whose charts are shown, and of one whose heading alone is shown."""
+_PINNED = "pinned"
 _LEAST_NAME = 16
 """Cells of a shortened name from which every value stays beside it."""
 
@@ -53,10 +57,18 @@ def value_text(name: str, value: float) -> str:
 
 
 def titles(
-    series: MetricSeries, data: VisibleData, width: int, count: int, *, chosen: bool, names: tuple[str, ...] = ()
+    series: MetricSeries,
+    data: VisibleData,
+    width: int,
+    count: int,
+    *,
+    chosen: bool,
+    names: tuple[str, ...],
+    remark: str = "",
 ) -> list[Line]:
     """Name and values at the cursor, else the newest ones; and the value of the best epoch. `chosen` marks the chart
-    that keys act on. A name is shortened, unlike the others of `names`, rather than its values."""
+    that keys act on. A name is shortened, unlike the others of `names`, rather than its values. A `remark` is shown if
+    there is room."""
     sign = Span(_CHOSEN if chosen else " ", "accent")
 
     def name_in(room: int) -> Line:
@@ -66,8 +78,8 @@ def titles(
         return [sign, Span(name, "chosen" if chosen else "strong")]
 
     limits = data.view.y_of(series.name).note
-    remarks = [Span("  from console", "label")] if series.source == CONSOLE else []
-    remarks += [Span(f"  {limits}", "label")] if limits else []
+    console = "from console" if series.source == CONSOLE else ""
+    remarks = [Span(f"  {text}", "label") for text in (remark, console, limits) if text]
     train, valid = (_value(series, split, data.view.cursor) for split in SPLITS)
     best = _best(series)
     if count > 1:
@@ -165,14 +177,10 @@ def legend(best_epoch: int | None, monitored: str, width: int) -> Line:
     return longer if width_of(longer) <= width else star
 
 
-LEAST_WIDTH, LEAST_HEIGHT = 36, 7
-"""Smallest useful chart in cells, including its title and axes."""
 _TWO_TITLES_FROM = 11
 """Height of a chart in cells from which its title has two lines."""
 _TICKS_FROM = 8
 """Height of the curves in cells from which the y axis has round ticks instead of its ends."""
-_SHAPE = 4.5
-"""Preferred ratio of width to height in cells."""
 _EPOCH_DOTS = 8
 """Dot columns of an epoch below which only the mean of the whole epoch is drawn."""
 _AXIS_LINES = 2
@@ -181,41 +189,27 @@ Points = Sequence[tuple[int, float]]
 """Dot column and value."""
 
 
-class Tiling(NamedTuple):
-    """How charts share a page."""
-
-    across: int
-    down: int
-    width: int
-    height: int
-
-    @property
-    def room(self) -> int:
-        """Number of charts."""
-        return self.across * self.down
-
-
 class MetricPage(NamedTuple):
     """The drawn page."""
 
     chart: Chart
     shown: list[MetricSeries]
     chosen: str
-    """Name of the selected chart, which keys act on."""
+    """Name of the selected chart, which keys act on, or of the selected group, which is folded."""
     first: int
     """Index of the first chart."""
-    num_metrics: int
-    """Number of metrics on all pages."""
+    num_charts: int
+    """Number of charts on all pages."""
+    num_folded: int
+    """Number of metrics in folded groups."""
     has_head: bool
     """Whether there is a line above the charts."""
-    tiles: Tiling
+    layout: PageLayout
 
-    def metric_at(self, x: int, y: int) -> str:
-        """The metric whose chart is in a cell of the charts; empty without one."""
-        column, row = x // self.tiles.width, y // self.tiles.height
-        index = row * self.tiles.across + column
-        is_inside = 0 <= column < self.tiles.across and 0 <= index < len(self.shown)
-        return self.shown[index].name if is_inside else ""
+    @property
+    def chosen_metric(self) -> str:
+        """The selected metric; empty if a folded group is selected."""
+        return self.chosen if any(metric.name == self.chosen for metric in self.shown) else ""
 
 
 class MetricCharts:
@@ -224,6 +218,7 @@ class MetricCharts:
     def __init__(self) -> None:
         self.choose: Callable[[list[MetricSeries]], list[MetricSeries]] = list
         """Chooses the metrics that are shown."""
+        self.choice = Choice()
         self._source: MetricSource | None = None
         self._ended = EpochCurves([])
         self._series: list[MetricSeries] = []
@@ -244,93 +239,105 @@ class MetricCharts:
         """Number of metrics that are chosen."""
         return len(self.choose(self.series(source)))
 
-    def pages(self, source: MetricSource, width: int, height: int) -> list[list[str]]:
-        """The names of the metrics of every page, of those that are chosen."""
-        return self._pages(self.choose(self.series(source)), width, height)
+    def groups(self, source: MetricSource) -> frozenset[str]:
+        """The groups of the metrics that are chosen."""
+        return metric_layout.groups_of([metric.name for metric in self.choose(self.series(source))], self.choice.pinned)
 
-    def _pages(self, series: list[MetricSeries], width: int, height: int) -> list[list[str]]:
-        room = tiling(len(series), width, height).room
-        # The loss has a chart of its own before these pages.
-        names = [metric.name for metric in series if room > 1 or metric.name != "loss"]
-        return [names[first : first + room] for first in range(0, len(names), room)]
+    def pages(self, source: MetricSource, width: int, height: int) -> list[PageLayout]:
+        """The pages of the metrics that are chosen."""
+        names = [metric.name for metric in self.choose(self.series(source))]
+        return metric_layout.pages(names, self.choice, width, height)
 
     def first_of_page(self, source: MetricSource, metric: str, by: int, width: int, height: int) -> str:
-        """The first metric of the page `by` pages after that of a metric; empty for the loss chart, the first page."""
+        """What is first on the page `by` pages after that of a metric; empty for the loss chart, the first page."""
         pages = self.pages(source, width, height)
-        charts = [[""]] if source.loss or not pages else []
-        at = next((number for number, page in enumerate(pages, len(charts)) if metric in page), 0)
-        return [page[0] for page in (*charts, *pages)][(at + by) % (len(charts) + len(pages))]
+        charts = [""] if source.loss or not pages else []
+        at = next((number for number, page in enumerate(pages, len(charts)) if page.selected(metric)), 0)
+        firsts = [*charts, *(page.items[0] for page in pages)]
+        return firsts[(at + by) % len(firsts)]
 
     def neighbour(self, source: MetricSource, metric: str, by: int, width: int, height: int) -> str:
-        """The metric `by` charts after another, on any page."""
-        names = [name for page in self.pages(source, width, height) for name in page]
+        """The metric or folded group `by` after another, on any page."""
+        names = [name for page in self.pages(source, width, height) for name in page.items]
         return names[min(max(names.index(metric) + by, 0), len(names) - 1)]
 
     def draw(self, source: MetricSource, metric: str, data: VisibleData, width: int, height: int) -> MetricPage | None:
         """The page that contains the selected metric, or else the first one; None without any metric."""
-        series = self.choose(self.series(source))
-        pages = self._pages(series, width, height)
+        pages = self.pages(source, width, height)
         if not pages:
             return None
-        number = next((number for number, page in enumerate(pages) if metric in page), 0)
-        shown = [drawn for drawn in series if drawn.name in pages[number]]
-        tiles = tiling(len(series), width, height)
+        number = next((number for number, page in enumerate(pages) if page.selected(metric)), 0)
         # A line for the legend, unless it would cost a row of charts.
-        has_head = tiling(len(series), width, height - 1).room == tiles.room
-        if has_head:
-            tiles = tiling(len(series), width, height - 1)
-        first = sum(map(len, pages[:number]))
-        chosen = metric if metric in pages[number] else pages[number][0]
-        chart = draw(shown, data, tiles, pages[number].index(chosen), self._names)
-        return MetricPage(chart, shown, chosen, first, sum(map(len, pages)), has_head, tiles)
-
-
-def tiling(count: int, width: int, height: int) -> Tiling:
-    """The grid for `count` charts: all of them if they fit, else as many as do."""
-    most_across, most_down = max(width // LEAST_WIDTH, 1), max(height // LEAST_HEIGHT, 1)
-    if most_across * most_down < count:
-        return Tiling(most_across, most_down, width // most_across, height // most_down)
-    grids = [
-        Tiling(across, down, width // across, height // down)
-        for across in range(1, min(most_across, max(count, 1)) + 1)
-        if (down := math.ceil(max(count, 1) / across)) <= most_down
-    ]
-    return min(grids, key=lambda grid: (abs(math.log(grid.width / max(grid.height, 1) / _SHAPE)), grid.room))
+        smaller = self.pages(source, width, height - 1)
+        has_head = [page.shape for page in smaller] == [page.shape for page in pages]
+        layout = (smaller if has_head else pages)[number]
+        by_name = {series.name: series for series in self._series}
+        shown = [by_name[name] for name in layout.metrics]
+        first = sum(len(page.metrics) for page in pages[:number])
+        num_charts = sum(len(page.metrics) for page in pages)
+        num_folded = sum(page.num_folded for page in pages)
+        chosen = layout.selected(metric) or layout.items[0]
+        pinned = self.choice.pinned if not isinstance(layout.rows[0], Heading) else ()
+        chart = draw(shown, data, layout, chosen, self._names, pinned)
+        return MetricPage(chart, shown, chosen, first, num_charts, num_folded, has_head, layout)
 
 
 def draw(
-    series: Sequence[MetricSeries], data: VisibleData, tiles: Tiling, chosen: int, names: tuple[str, ...] = ()
+    series: Sequence[MetricSeries],
+    data: VisibleData,
+    layout: PageLayout,
+    chosen: str,
+    names: tuple[str, ...],
+    pinned: tuple[str, ...],
 ) -> Chart:
-    """The charts in reading order, with one x axis for all of them. The y axis of the result is that of the selected
-    chart, whose index is `chosen`. `names`: those of all charts, among which shortened ones stay different."""
-    gap = 1 if tiles.across > 1 else 0
-    num_titles = 2 if tiles.height >= _TWO_TITLES_FROM else 1
-    rows = max(tiles.height - num_titles - _AXIS_LINES, 0)
+    """The rows of a page, with one x axis for all charts. The y axis of the result is that of the selected chart, else
+    of the first one. `names`: those of all charts, among which shortened ones stay different. The charts of `pinned`
+    metrics say so."""
+    is_beside = max(layout.shape) > 1
+    gap = 1 if is_beside else 0
+    num_titles = 2 if layout.height >= _TWO_TITLES_FROM else 1
+    rows = max(layout.height - num_titles - _AXIS_LINES, 0)
     curves = [_visible(metric, data) for metric in series]
     scales = [_scale(metric.name, curve, data, rows) for metric, curve in zip(series, curves, strict=True)]
     labels_of = y_labels if rows >= _TICKS_FROM else end_labels
     labels = [labels_of(scale, rows) for scale in scales]
-    left = max(map(axis.left_of, labels))
-    across = max(tiles.width - left - gap, 0)
+    left = max(map(axis.left_of, labels), default=0)
+    across = max(layout.width - left - gap, 0)
     x_axis = x_axis_of(data, across * DOTS_X)
     cuts = [_cut(curve, scale) for curve, scale in zip(curves, scales, strict=True)]
-    marked = series[chosen].name if len(series) > 1 else ""
-    charts: list[list[Line]] = []
+    marked = chosen if len(layout.items) > 1 else ""
+    charts: dict[str, list[Line]] = {}
     for metric, curve, scale, texts, cut in zip(series, curves, scales, labels, cuts, strict=True):
         axes = Axes(x_axis, scale, texts, left, across, rows)
         body = _body(metric._replace(train=curve[0], valid=curve[1]), data, axes, cut)
         is_chosen = metric.name == marked
-        lines = [*titles(metric, data, tiles.width - gap, num_titles, chosen=is_chosen, names=names), *body]
-        charts.append([_padded(line, tiles.width) for line in lines[: tiles.height]])
+        remark = _PINNED if metric.name in pinned else ""
+        title = titles(metric, data, layout.width - gap, num_titles, chosen=is_chosen, names=names, remark=remark)
+        lines = [*title, *body]
+        charts[metric.name] = [_padded(line, layout.width) for line in lines[: layout.height]]
     lines = []
-    for first in range(0, len(charts), tiles.across):
-        beside = charts[first : first + tiles.across]
-        lines += [[span for chart in beside for span in chart[row]] for row in range(tiles.height)]
+    for row in layout.rows:
+        if isinstance(row, Heading):
+            lines.append(_heading(row, is_chosen=row.is_folded and row.group == marked))
+        else:
+            lines += [[span for name in row for span in charts[name][at]] for at in range(layout.height)]
     hidden = sum(point.value <= 0 for curve in curves for points in curve for point in points) if data.view.log else 0
-    axes = Axes(x_axis, scales[chosen], labels[chosen], left, across, rows)
+    at = next((at for at, metric in enumerate(series) if metric.name == chosen), 0)
+    axes = Axes(x_axis, scales[at], labels[at], left, across, rows) if series else Axes(x_axis, None, {}, 0, across, 0)
     num_cut = sum(map(len, cuts))
     outside = f"{fmt.counted(num_cut, 'value')} outside" if num_cut else ""
-    return Chart(lines, axes, hidden=hidden, every=tiles.width if tiles.across > 1 else 0, outside=outside)
+    return Chart(lines, axes, hidden=hidden, every=layout.width if is_beside else 0, outside=outside)
+
+
+def _heading(heading: Heading, *, is_chosen: bool) -> Line:
+    """The name of a group and the number of its metrics."""
+    sign = _FOLDED if heading.is_folded else _OPEN
+    return [
+        Span(_CHOSEN if is_chosen else " ", "accent"),
+        Span(f"{sign} ", "accent"),
+        Span(clean(heading.group), "chosen" if is_chosen else "strong"),
+        Span(f"  {heading.num_metrics:,}", "label"),
+    ]
 
 
 def _scale(name: str, curve: tuple[list[MetricPoint], list[MetricPoint]], data: VisibleData, rows: int) -> Scale | None:
@@ -437,13 +444,16 @@ def note(page: MetricPage, settings: str, cursor: int | None, width: int, *, sea
     """
     last = page.first + len(page.shown)
     which = f"{page.first + 1}-{last}" if len(page.shown) > 1 else f"{last}"
-    parts = [f"/{search}/ {which} of {page.num_metrics}" if search else f"{which} of {page.num_metrics}"]
+    parts = [f"{which} of {page.num_charts}"] if page.shown else []
+    if search:
+        parts = [f"/{search}/ {which} of {page.num_charts}"]
+    parts += [f"{page.num_folded:,} folded"] if page.num_folded else []
     if cursor is not None and not page.has_head:
         parts.insert(0, f"step {cursor:,}")
     settings = settings.removeprefix("multiples").removeprefix(" \u00b7 ")
     parts += [settings] if settings else []
     if cursor is None and not page.has_head:
-        best = page.shown[0].best_epoch
+        best = page.shown[0].best_epoch if page.shown else None
         star = f", {validation.BEST.mark} best epoch {best}" if best is not None else ""
         parts.insert(0, f"{TRAIN_SIGN} train, {validation.MARK.mark} valid{star}")
         parts = parts if len(" \u00b7 ".join(parts)) < width - 14 else parts[1:]

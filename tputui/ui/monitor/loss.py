@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from textual import events
@@ -25,8 +26,10 @@ from tputui.ui.charts.axis import X_KINDS, axis_info_of
 from tputui.ui.charts.chart_view import VIEWS, Chart, ChartSeries, ChartView, VisibleData, Window
 from tputui.ui.charts.columns import WEIGHTS
 from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
+from tputui.ui.charts.metric_layout import Choice
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
 from tputui.ui.charts.scale import RANGES, RangeKind, YRange, limits_of, limits_text, lines_of, ranges_of
+from tputui.ui.monitor.metric_choice import PINNED_MAX, keep_choice, kept_choice
 from tputui.ui.monitor.metric_search import MetricSearch
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
@@ -91,6 +94,8 @@ class LossPart(NamedTuple):
     """What the curves of all metrics are made from."""
     named: str
     """What the script calls the loss, and where it was read; empty if it reports the loss by itself."""
+    folder: str
+    """The folder of runs, for which the choice of metrics is kept."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> LossPart:
@@ -104,7 +109,10 @@ class LossPart(NamedTuple):
         )  # fmt: skip
         cores, num_bad = snapshot.cores, snapshot.num_non_finite
         named = snapshot.loss_named.text if snapshot.loss_named is not None else ""
-        return cls(whole, snapshot.newest_loss, cores, num_bad, why, startup, devices_of(snapshot), source, named)
+        folder = str(Path(snapshot.dir).parent)
+        return cls(
+            whole, snapshot.newest_loss, cores, num_bad, why, startup, devices_of(snapshot), source, named, folder
+        )
 
 
 TWO_HEADS_FROM = 12
@@ -147,6 +155,8 @@ class LossPanel(RunPanel[LossPart]):
         self._metrics = MetricCharts()
         self._search = MetricSearch()
         self._metrics.choose = self._search.chosen
+        self._choice, self._choice_of = Choice(), ""
+        """The pinned metrics and folded groups, and the folder of runs that they are kept for."""
         self._page: MetricPage | None = None
         """The page of metrics in the newest drawing; None if that is the loss chart."""
         self._drawn: tuple[VisibleData, Chart] | None = None
@@ -254,12 +264,17 @@ class LossPanel(RunPanel[LossPart]):
         search, num_all = self._search, len(self._metrics.series(part.source))
         count = f"[{self._metrics.num_found(part.source):,}/{num_all:,}]" if search.is_typing else ""
         typed = tuple(search.typed_line(width, count))
+        if part.folder != self._choice_of:
+            self._choice, self._choice_of = kept_choice(views_of(self.app), part.folder), part.folder
+        # What is found is shown, also of a group that is folded.
+        self._metrics.choice = self._choice._replace(folded=frozenset()) if self.is_searching else self._choice
         page = self._metrics.draw(part.source, self.look.metric, data, width, height - len(typed))
         if page is None:
             self._drawn = None
             why = f"no metric matches /{search.expression}/: {num_all:,} searched" if num_all else "no metric yet"
             return Drawing(paragraph(why, width, height), head=typed)
-        self._page, self._drawn, self._above = page, (data, page.chart), int(page.has_head) + len(typed)
+        drawn = (data, page.chart) if page.shown else None
+        self._page, self._drawn, self._above = page, drawn, int(page.has_head) + len(typed)
         chosen = replace(data, view=data.view._replace(metric=page.chosen))
         settings = loss.note(axis, chosen, page.chart, self.look.x, width)
         note = metric_page.note(page, settings, data.view.cursor, width, search=search.expression)
@@ -267,7 +282,8 @@ class LossPanel(RunPanel[LossPart]):
             return Drawing(page.chart.lines, head=typed, note=note)
         head = loss.cursor_values(data)[0]
         if data.view.cursor is None:
-            head = metric_page.legend(page.shown[0].best_epoch, part.source.monitored, width)
+            best_epoch = page.shown[0].best_epoch if page.shown else None
+            head = metric_page.legend(best_epoch, part.source.monitored, width)
         while width_of(head) > width and len(head) > 1:
             head.pop()
         return Drawing(page.chart.lines, head=(*typed, fit(head, width)), note=note)
@@ -318,6 +334,56 @@ class LossPanel(RunPanel[LossPart]):
             self.action_page(by)
         if self.is_typing:
             self.focus()
+
+    # The choice of metrics.
+
+    def action_pin(self) -> None:
+        """Pin the selected metric to the first page, or not any more."""
+        metric = self._page.chosen_metric if self._page is not None else ""
+        if not metric:
+            self._say("m shows the metrics; * pins the selected one")
+        elif metric not in self._choice.pinned and len(self._choice.pinned) >= PINNED_MAX:
+            self._say(f"{PINNED_MAX} metrics are pinned, which is the most: * on one of them makes room")
+        else:
+            self._choose(self._choice.with_pin(metric), metric, "metrics: pin")
+
+    def action_fold(self) -> None:
+        """Show only the heading of the group of the selected metric, or its charts again."""
+        if self._page is None or self.is_searching:
+            self._say("m shows the metrics; Z folds a group" if self._page is None else "a search folds no group")
+            return
+        chosen = self._page.chosen
+        group = chosen if not self._page.chosen_metric else self._page.layout.group_of(chosen)
+        if not group:
+            self._say("this metric is in no group that folds")
+            return
+        folded = self._choice.folded ^ {group}
+        self._choose(self._choice._replace(folded=folded), group, "metrics: fold")
+
+    def action_fold_all(self) -> None:
+        """Show only the headings of all groups, or all charts again."""
+        if self._page is None or self._part is None or self.is_searching:
+            self.action_fold()
+            return
+        groups = self._metrics.groups(self._part.source)
+        folded = frozenset() if groups <= self._choice.folded else self._choice.folded | groups
+        self._choose(self._choice._replace(folded=folded), "", "metrics: fold all")
+
+    def _choose(self, choice: Choice, at: str, what: str) -> None:
+        """Show other metrics, and select one or a folded group; can be undone."""
+        before, look = self._choice, self.look
+        undo_of(self.app).push(what, lambda: self._show_choice(before, look.metric))
+        self._show_choice(choice, at or look.metric)
+
+    def _show_choice(self, choice: Choice, at: str) -> None:
+        self._choice = choice
+        keep_choice(views_of(self.app), self._choice_of, choice)
+        self.look = self.look._replace(metric=at)
+        self.redraw()
+
+    def _say(self, text: str) -> None:
+        if isinstance(self.screen, ShowsNotices):
+            self.screen.notices.show(text)
 
     # The search for metrics.
 
@@ -383,10 +449,12 @@ class LossPanel(RunPanel[LossPart]):
     def action_next_range(self) -> None:
         """Show the next y range of the selected chart: without outliers, of all values, or as typed by the user."""
         if self.look.kind == "heat" and self._page is None:
-            if isinstance(self.screen, ShowsNotices):
-                self.screen.notices.show("y range: the heat map has none; v shows the loss as curves")
+            self._say("y range: the heat map has none; v shows the loss as curves")
             return
-        metric = self._page.chosen if self._page is not None else ""
+        metric = self._page.chosen_metric if self._page is not None else ""
+        if self._page is not None and not metric:
+            self._say("y range: no chart is selected")
+            return
         y = self.look.y_of(metric)
         y = y._replace(kind=y.next_kind)
         if y.kind != "manual":
@@ -561,7 +629,7 @@ class LossPanel(RunPanel[LossPart]):
         at = y - FRAME // 2 - self._above
         if rows:
             self._set(self.look._replace(core=rows[at].start if 0 <= at < len(rows) else None))
-        if self._page is not None and (metric := self._page.metric_at(x - FRAME // 2, at)):
+        if self._page is not None and (metric := self._page.layout.item_at(x - FRAME // 2, at)):
             self._set(self.look._replace(metric=metric))
         self._move_to(step)
 
