@@ -1,8 +1,8 @@
 """The view settings of a user, such as theme, axes and sort order, saved in a small JSON file, and their undo.
 
 A missing value, or one of the wrong type, is replaced by its default; values that only another version understands stay
-in the file. Of runs it has only the names of pinned and folded metrics, by the folder of the runs. The application reads
-and writes it outside the event loop.
+in the file. Of runs it has only the names of pinned and folded metrics, by the folder of the runs. The application
+reads and writes it outside the event loop.
 """
 
 from __future__ import annotations
