@@ -118,3 +118,9 @@ def _notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """A user reads a notice for seconds. A busy machine may need longer to reach the picture or the assertion."""
     monkeypatch.setattr(Notices.__init__, "__defaults__", (DEADLINE_S,))
     monkeypatch.setattr("tputui.ui.launch.screen.NOTICE_S", DEADLINE_S)
+
+
+@pytest.fixture(autouse=True)
+def _truecolor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screens are drawn in the colours of a terminal that shows all; tests of 256 colours remove the variable."""
+    monkeypatch.setenv("COLORTERM", "truecolor")

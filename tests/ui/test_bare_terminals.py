@@ -79,3 +79,12 @@ def test_view_settings_are_restored(run_dir: Path, tmp_path: Path) -> None:
     assert not _COLOUR.findall(shown(run_dir, keys="?", XDG_STATE_HOME=state))
     assert _COLOUR.search(shown(run_dir, "--reset-view", keys="?", XDG_STATE_HOME=state))
     assert "mono" not in (tmp_path / "state" / "tputui" / "view.json").read_text()
+
+
+def test_a_terminal_of_256_colours_has_grey_grounds(run_dir: Path) -> None:
+    """Not navy or black, which rounding each channel makes of dark bluish greys."""
+    written = shown(run_dir, keys="?", TERM="tmux-256color", COLORTERM="")
+    grounds = {int(number) for number in re.findall(rb"48;5;(\d+)", written)}
+    assert {233, 234, 235} <= grounds
+    assert grounds.isdisjoint({16, 17})
+    assert b"48;2;" not in written

@@ -128,6 +128,7 @@ def test_band_is_painted_with_many_colours_only(monkeypatch: pytest.MonkeyPatch)
 
     assert "in_band" in tones()
     monkeypatch.setenv("TERM", "xterm-16color")
+    monkeypatch.delenv("COLORTERM")
     assert "in_band" not in tones()
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1")

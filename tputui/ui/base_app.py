@@ -27,6 +27,7 @@ from tputui.ui.base.palette import ActionsProvider, Keyed, PaletteCommand
 from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.bell import notification
+from tputui.ui.terminal.colours import PaletteFilter
 from tputui.ui.terminal.input_driver import input_driver
 from tputui.ui.terminal.output_filter import OutputFilter, filtered_driver
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, Capabilities, after, title_of
@@ -181,6 +182,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
             ascii_only=capabilities.ascii_only, colour=self._colour, pictures=_output_of(capabilities.pictures)
         )
         self.driver_class = filtered_driver(input_driver(self.driver_class), self.output_filter)
+        self._palette = [PaletteFilter()] if self.console.color_system == "256" else []
         for theme in THEMES.values():
             self.register_theme(theme)
         self._set_theme(views.get("theme", DARK.name))
@@ -206,7 +208,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     def get_line_filters(self) -> list[LineFilter]:
         """No filters in the mono theme: they would turn dim text into colours."""
-        return [] if self.theme == MONO.name else list(super().get_line_filters())
+        if self.theme == MONO.name:
+            return []
+        return [*super().get_line_filters(), *self._palette]
 
     def start_autosave(self) -> None:
         """Start saving changed view settings, and show any error from reading them."""
