@@ -115,6 +115,15 @@ def test_empty_chart_states_reason(value: float, said: str) -> None:
     assert said in joined(drawing.lines)
 
 
+def test_a_converged_run_has_a_logarithmic_axis_until_the_user_chooses() -> None:
+    curve = RunCurve(0, [float(x) for x in range(43)], [3.0, 1.0, 0.5, *[0.001] * 40], [], [])
+    for log, is_log in ((None, True), (False, False), (True, True)):
+        drawing = draw_chart([curve], "step", 60, 12, log=log, chosen=0, cursor=None)
+        assert drawing is not None
+        assert drawing.axes.y is not None
+        assert drawing.axes.y.log == is_log
+
+
 def test_no_letter_is_drawn_in_a_gap() -> None:
     curve = RunCurve(0, [0.0, 1.0, 2.0, 3.0], [1.0, math.nan, math.nan, 1.0], [], [1.0, 2.0])
     drawing = draw_chart([curve], "step", 100, 12, log=False, chosen=0, cursor=None)
@@ -572,9 +581,9 @@ def test_y_range_is_chosen_for_each_metric_and_remembered() -> None:
 
 
 def test_invalid_view_settings_are_ignored() -> None:
-    view = CompareView(2).with_stored(x="parsecs", log=True, smoothing=99)
+    view = CompareView(2).with_stored(x="parsecs", y_axis="log", smoothing=99)
     assert (view.x, view.log, view.smoothing) == ("step", True, len(WEIGHTS) - 1)
-    assert CompareView(2).with_stored(x="time", log=False, smoothing=-1) == CompareView(2, x="time")
+    assert CompareView(2).with_stored(x="time", y_axis="auto", smoothing=-1) == CompareView(2, x="time")
 
 
 def test_values_of_every_panel_can_be_exported() -> None:

@@ -148,6 +148,16 @@ def test_chart_of_only_non_finite_values_is_drawn() -> None:
     assert text(drawn.lines[-2]).count(NON_FINITE_MARK) >= 48
 
 
+def test_a_converged_loss_has_a_logarithmic_axis() -> None:
+    """Not a corner at the left and a line at 0."""
+    for last, is_log in ((0.001, True), (0.4, False)):
+        losses = [3.0, 1.0, 0.5, *[last] * 40]
+        drawn = chart_over_steps([made.segment(step, [loss]) for step, loss in enumerate(losses, start=1)], 60, 12)
+        assert drawn is not None
+        assert drawn.axes.y is not None
+        assert drawn.axes.y.log == is_log
+
+
 def test_one_step_makes_a_chart() -> None:
     drawn = chart_over_steps([made.segment(7, [0.5])], 60, 12)
     assert drawn is not None
@@ -160,12 +170,9 @@ def test_one_step_makes_a_chart() -> None:
     st.lists(st.lists(st.floats(allow_nan=True, width=32), min_size=1, max_size=3), max_size=30),
     st.integers(0, 90),
     st.integers(0, 30),
-    st.booleans(),
 )
-def test_no_value_and_no_size_breaks_the_chart(rows: list[list[float]], width: int, height: int, log: bool) -> None:
-    drawn = chart_over_steps(
-        [made.segment(step, row) for step, row in enumerate(rows, start=1)], width, height, log=log
-    )
+def test_no_value_and_no_size_breaks_the_chart(rows: list[list[float]], width: int, height: int) -> None:
+    drawn = chart_over_steps([made.segment(step, row) for step, row in enumerate(rows, start=1)], width, height)
     if drawn is None:
         assert not rows or height < 3 or width < 12
         return

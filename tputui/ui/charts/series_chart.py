@@ -12,7 +12,7 @@ from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, visible_data
 from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.curves import dot_of, draw_band, fill_band, trace
-from tputui.ui.charts.scale import YRange, fitted, scale_for, y_labels
+from tputui.ui.charts.scale import YRange, fitted, scale_for, suggests_log, y_labels
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Line, Span, joined
@@ -23,12 +23,16 @@ LEAST_CHART = 7
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 
-def chart_over_steps(segments: Sequence[Segment], width: int, height: int, *, log: bool = False) -> Chart | None:
-    """A chart of a series over steps, without events; None if there is not enough room or no segment."""
+def chart_over_steps(segments: Sequence[Segment], width: int, height: int) -> Chart | None:
+    """A chart of a series over steps, without events, with a logarithmic axis if that shows more; None if there is not
+    enough room or no segment."""
     rows = height - _AXIS_LINES
     if not segments or rows < 1 or width < 12:
         return None
-    scale = scale_for([bound for segment in segments for bound in (segment.min, segment.max)], log)
+    bounds = [bound for segment in segments for bound in (segment.min, segment.max)]
+    scale = scale_for(bounds, log=False)
+    if suggests_log([segment.mean for segment in segments], scale):
+        scale = scale_for(bounds, log=True)
     scale = fitted(scale, rows) if scale is not None else None
     labels = y_labels(scale, rows)
     left = axis.left_of(labels)

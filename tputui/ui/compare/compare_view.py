@@ -47,7 +47,8 @@ class CompareView(NamedTuple):
     meter: MeterKey | None = None
     """The metric charted by epoch; None charts the training loss by step."""
     x: XKind = "step"
-    log: bool = False
+    log: bool | None = None
+    """Whether the y axis is logarithmic; None: if that shows more."""
     smoothing: int = 0
     """Index into `smoothing.WEIGHTS`."""
     cursor: float | None = None
@@ -80,10 +81,11 @@ class CompareView(NamedTuple):
         """Indices of the runs, the base first."""
         return [self.base, *(index for index in range(self.num_runs) if index != self.base)]
 
-    def with_stored(self, *, x: str, log: bool, smoothing: int, ranges: Sequence[str] = ()) -> CompareView:
+    def with_stored(self, *, x: str, y_axis: str, smoothing: int, ranges: Sequence[str] = ()) -> CompareView:
         """With the settings of an earlier session; replaces invalid ones by defaults."""
         x_kind: XKind = next((kind for kind in X_KINDS if kind == x), "step")
         weight = min(max(smoothing, 0), len(WEIGHTS) - 1)
+        log = {"log": True, "linear": False}.get(y_axis)
         return self._replace(x=x_kind, log=log, smoothing=weight, ranges=tuple(ranges_of(ranges)))
 
     def choose(self, by: int) -> CompareView:

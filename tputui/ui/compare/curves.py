@@ -27,7 +27,7 @@ from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis, XKind,
 from tputui.ui.charts.chart_view import Chart, with_arrows
 from tputui.ui.charts.columns import smoothed
 from tputui.ui.charts.curves import dot_of
-from tputui.ui.charts.scale import YRange, y_labels
+from tputui.ui.charts.scale import YRange, suggests_log, y_labels
 from tputui.ui.charts.several import empty_body, line_of, note_of, outside_of, scale_of_all
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView, MeterKey
 from tputui.ui.render import braille
@@ -85,20 +85,23 @@ def draw_chart(
     width: int,
     height: int,
     *,
-    log: bool,
+    log: bool | None,
     chosen: int,
     cursor: float | None,
     y: YRange = YRange(),  # noqa: B008 - immutable
 ) -> Chart | None:
     """Draws the curves, that of the run `chosen` on top with its raw values behind it; None if there is no room.
 
-    Values outside the y range `y` are arrows at the edge, and are counted.
+    Values outside the y range `y` are arrows at the edge, and are counted. With `log` None the y axis is logarithmic if
+    that shows more of a curve.
     """
     if width < _MIN_WIDTH or height < _MIN_HEIGHT or not any(curve.xs for curve in curves):
         return None
     rows = height - 2
     series = [values for curve in curves for values in (curve.values, curve.raw, curve.train)]
-    scale = scale_of_all(series, y, rows, log=log)
+    scale = scale_of_all(series, y, rows, log=bool(log))
+    if log is None and y.kind != "manual" and any(suggests_log(curve.values, scale) for curve in curves):
+        scale = scale_of_all(series, y, rows, log=True)
     labels = y_labels(scale, rows)
     left = axis.left_of(labels)
     axes = Axes(_x_axis(curves, kind, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
@@ -108,7 +111,8 @@ def draw_chart(
     outside = note_of(cut, scale)
     bad = axis.bad_signs([axes.x.dot(x) for curve in curves for x in curve.bad])
     lines = [*axis.sided(body, axes), *axis.ruler_lines(axes, bad, at)]
-    return Chart(lines, axes, hidden=sum(_below(curve) for curve in curves) if log else 0, outside=outside)
+    hidden = sum(_below(curve) for curve in curves) if log or (scale is not None and scale.log) else 0
+    return Chart(lines, axes, hidden=hidden, outside=outside)
 
 
 def _below(curve: RunCurve) -> int:
@@ -326,6 +330,12 @@ class ComparedCurvesPanel(Panel[ComparedPart]):
         scale = self._drawn.axes.y if self._drawn is not None else None
         return (scale.low, scale.high) if scale is not None else (0.0, 1.0)
 
+    @property
+    def is_log(self) -> bool:
+        """Whether the y axis is logarithmic."""
+        scale = self._drawn.axes.y if self._drawn is not None else None
+        return scale is not None and scale.log
+
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
         """The values of the runs, and the chart below them."""
         view, shown = part.view, self._curves(part)
@@ -448,7 +458,7 @@ def _note(
     view = part.view
     is_by_epoch = view.meter is not None and view.x == "epoch"
     parts = [metric_text(view) if is_by_epoch else f"{metric_text(view)} over {_AXES[view.x]}"]
-    parts += ["log axis"] if view.log else []
+    parts += ["log axis"] if view.log or (drawn is not None and drawn.axes.y is not None and drawn.axes.y.log) else []
     parts += list(filter(None, (view.y.note, drawn.outside if drawn is not None else "")))
     if drawn is not None and drawn.hidden:
         parts.append(f"{fmt.counted(drawn.hidden, 'point')} of 0 or less not shown")

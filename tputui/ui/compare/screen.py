@@ -162,7 +162,7 @@ class CompareScreen(Screen[MonitorResult]):
         views = views_of(self.app)
         self.view = self.view.with_stored(
             x=views.get("compare.x", "step"),
-            log=views.get("compare.log", False),
+            y_axis=views.get("compare.y_axis", "auto"),
             smoothing=views.get("compare.smoothing", 0),
             ranges=views.get("compare.y_ranges", list[str]()),
         )
@@ -208,7 +208,7 @@ class CompareScreen(Screen[MonitorResult]):
         self.view = view
         views = views_of(self.app)
         views.set("compare.x", view.x)
-        views.set("compare.log", view.log)
+        views.set("compare.y_axis", "auto" if view.log is None else "log" if view.log else "linear")
         views.set("compare.smoothing", view.smoothing)
         if lines := lines_of(view.ranges):
             views.set("compare.y_ranges", lines)
@@ -283,7 +283,7 @@ class CompareScreen(Screen[MonitorResult]):
 
     def action_toggle_log(self) -> None:
         """Switches the y axis between linear and logarithmic."""
-        self.set_view(self.view._replace(log=not self.view.log), "y axis")
+        self.set_view(self.view._replace(log=not self.query_one(ComparedCurvesPanel).is_log), "y axis")
 
     def action_next_range(self) -> None:
         """Shows the next y range of the charted metric: without outliers, of all values, or as typed by the user."""

@@ -42,26 +42,27 @@ class RunPreview(Panel[PreviewPart]):
         note = clean(row.name)
         if width < _FACTS_WIDTH + _MIN_CHART_WIDTH:
             return Drawing(facts, note=note)
-        chart = _chart(row, width - _FACTS_WIDTH - 1, height)
+        chart, is_log = _chart(row, width - _FACTS_WIDTH - 1, height)
         lines: list[Line] = []
         for index in range(max(len(facts), len(chart))):
             left = fit(facts[index], _FACTS_WIDTH) if index < len(facts) else []
             right = chart[index] if index < len(chart) else []
             lines.append([*left, Span(" " * (_FACTS_WIDTH + 1 - width_of(left))), *right])
-        return Drawing(lines, note=note)
+        return Drawing(lines, note=f"{note} \u00b7 log axis" if is_log else note)
 
 
-def _chart(row: RunRow, width: int, height: int) -> list[Line]:
+def _chart(row: RunRow, width: int, height: int) -> tuple[list[Line], bool]:
+    """The loss curve or why there is none, and whether its axis is logarithmic."""
     if row.curve is None:
         unread = row.is_log and row.steps is None
         reason = "not read yet" if unread else "no loss was reported" if row.ended else "no loss reported yet"
-        return [[], [Span(reason, "dim")]]
+        return [[], [Span(reason, "dim")]], False
     chart = chart_over_steps(row.curve.segments(), width, height)
     if chart is None:
-        return []
+        return [], False
     if chart.axes.y is None:
         chart.lines[0] = [Span("every loss is NaN or infinite", "bad")]
-    return chart.lines
+    return chart.lines, chart.axes.y is not None and chart.axes.y.log
 
 
 def _facts(row: RunRow, width: int) -> list[Line]:
