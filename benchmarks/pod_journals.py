@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.pod_model import CORES_PER_HOST, EXCHANGE_S, STEP_S, Faults, Partition, PodModel, Restart, Steps
+from benchmarks.pod_model import CORES_PER_HOST, EXCHANGE_S, Faults, Partition, PodModel, Restart, Steps
 from tests import recorded
 from tputui import __version__
 from tputui.telemetry import events as ev
@@ -89,10 +89,11 @@ class HostJournals:
 class Pod:
     """A run of a pod as it is written."""
 
-    def __init__(self, run_dir: Path, model: PodModel, t0: float, seed: int = 0) -> None:
-        """`t0`: unix time of the start, on the clock of the first host."""
+    def __init__(self, run_dir: Path, model: PodModel, t0: float, seed: int = 0, report_s: float = REPORT_S) -> None:
+        """`t0`: unix time of the start, on the clock of the first host. `report_s`: seconds between two reports."""
         self.model = model
         self._run = run_dir.name
+        self._report_s = report_s
         self._random = np.random.default_rng([seed, 3])
         self._now = 0.0
         self._generation = 0
@@ -112,7 +113,7 @@ class Pod:
                 held = partition if partition is not None and partition.host == host else None
                 self.hosts.append(HostJournals(run_dir, host, t0 + float(model.skews_s[host]), held))
         for journals in self.hosts:
-            journals.report_at = float(self._random.uniform(0.0, REPORT_S))
+            journals.report_at = float(self._random.uniform(0.0, report_s))
             self._start(journals)
 
     @property
@@ -203,7 +204,7 @@ class Pod:
         trains = self.model.faults.missing is None and now >= self._begin_s + START_S
         for host in self.hosts:
             if trains and now >= host.report_at:
-                host.report_at = max(host.report_at, now - REPORT_S) + REPORT_S
+                host.report_at = max(host.report_at, now - self._report_s) + self._report_s
                 self._report(host, now)
             if now >= self._begin_s:
                 self._sample(host, now, trains=trains)
@@ -228,7 +229,7 @@ class Pod:
             phase: ev.Phase = "executing" if trains else "starting"
             host.worker(ev.HeartbeatSent(t=now, phase=phase, phase_s=phase_s, step=host.reported, epoch=epoch))
         if now >= host.sample_at:
-            host.sample_at = now + HOST_SAMPLE_S
+            host.sample_at = now + max(HOST_SAMPLE_S, 5 * self._report_s)
             self._sample_memory(host, now)
         if now >= host.clock_at and self.model.faults.missing is None:
             self._measure_clock(host, now)
@@ -284,11 +285,11 @@ class Pod:
         epoch, epoch_step = (step - 1) // STEPS_PER_EPOCH + 1, (step - 1) % STEPS_PER_EPOCH + 1
         if epoch > self._epoch:
             self._begin_epoch(now, epoch, (epoch - 1) * STEPS_PER_EPOCH + 1)
-        batch, step_s = BATCH_PER_CORE * self.model.num_cores, 1.1 * STEP_S
+        batch, step_s = BATCH_PER_CORE * self.model.num_cores, 1.1 * self.model.step_s
         host.worker(
             ev.ProgressReported(
                 t=now, epoch=epoch, epoch_step=epoch_step, step=step, step_s=step_s, examples_per_s=batch / step_s,
-                lr=0.1, report_steps=2,
+                lr=0.1, report_steps=max(round(self._report_s / step_s), 1),
             )
         )  # fmt: skip
         count, mean = batch * epoch_step, self.model.loss_at(step)

@@ -108,7 +108,7 @@ class PodModel:
         self.num_cores = num_hosts * CORES_PER_HOST
         self.faults = faults
         self._random = np.random.default_rng([seed, 2])
-        self._step_s = step_s
+        self.step_s = step_s
         self._plain = 1.0 + _PLAIN_SPREAD * np.clip(self._random.standard_normal(num_hosts), -2.0, 2.0)
         self._drift = np.zeros(num_hosts)
         self.skews_s = self._skews()
@@ -120,16 +120,16 @@ class PodModel:
         random, faults = self._random, self.faults
         noise = np.exp(_STEP_SPREAD * random.standard_normal(shape))
         hiccups = np.where(random.random(shape) < _HICCUP_SHARE, random.uniform(2.0, 5.0, shape), 1.0)
-        compute_s = self._step_s * self._plain * (1.0 + self._drifts()) * noise * hiccups
+        compute_s = self.step_s * self._plain * (1.0 + self._drifts()) * noise * hiccups
         data_s = DATA_S * random.gamma(2.0, 0.5, shape)
         # The time of the start is close enough to choose the steps that the straggler is slow in.
-        estimated_s = begin_s + self._step_s * np.arange(BLOCK_STEPS)
+        estimated_s = begin_s + self.step_s * np.arange(BLOCK_STEPS)
         if faults.straggler is not None:
             slow = estimated_s >= faults.straggler_from_s
             if faults.part == "compute":
                 compute_s[slow, faults.straggler] *= 1.0 + SLOWER
             else:
-                data_s[slow, faults.straggler] += SLOWER * self._step_s
+                data_s[slow, faults.straggler] += SLOWER * self.step_s
         ready_s = compute_s + data_s
         wait_s = ready_s.max(axis=1, keepdims=True) - ready_s
         ends = begin_s + np.cumsum(ready_s.max(axis=1) + EXCHANGE_S)

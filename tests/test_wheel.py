@@ -46,6 +46,10 @@ def test_wheel_installs_into_an_empty_environment_and_shows_a_run(tmp_path: Path
     assert done(tputui, "--version", cwd=tmp_path) == f"tputui {__version__}\n"
     assert run_dir.name in done(tputui, "runs", cwd=tmp_path)
     assert "digits" in done(tputui, "data", "list", cwd=tmp_path)
+    assert "synthetic-pod" in done(tputui, "demo", "--help", cwd=tmp_path)
+    assert "RuntimeError" in done(tputui, "demo", "failure", "--no-ui", cwd=tmp_path)
+    recordings = packages / "tputui/recordings"
+    assert sum(path.stat().st_size for path in recordings.rglob("*") if path.is_file()) < 1_000_000
     about = packages / f"tputui-{__version__}.dist-info"
     assert (about / "licenses/LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 

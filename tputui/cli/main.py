@@ -41,6 +41,7 @@ COMMANDS: dict[str, str] = {
     "folds": "train every fold in turn and compare the results",
     "attach": "show a running run; leaving does not end it",
     "replay": "play back a recorded run on the same screen",
+    "demo": "play recorded runs that tputui contains: no torch, no setup",
     "runs": "list the runs",
     "show": "print a run's full status",
     "compare": "compare 2-8 runs",

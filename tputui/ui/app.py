@@ -35,6 +35,7 @@ from tputui.user_config import user_config_path
 if TYPE_CHECKING:
     from textual.types import CSSPathType
 
+    from tputui.session.session import Session
     from tputui.ui.base.reader_thread import SessionSource
     from tputui.ui.launch.checker import LaunchService
     from tputui.ui.monitor.screen import MonitorResult
@@ -200,19 +201,22 @@ def run_list(
     remote: RemoteRuns | None = None,
     service: LaunchService | None = None,
     read_only: bool = False,
+    replay: Callable[[Path], Session] | None = None,
     options: ViewOptions = NO_OPTIONS,
 ) -> None:
     """Shows the runs of a directory, or of another machine, until the user leaves; Enter opens one. `service` starts
-    runs.
+    runs. `replay` opens a recording at its start.
 
-    Folders that the user's configuration file names are searched for logs of other programs.
+    Folders that the user's configuration file names are searched for logs of other programs, but not for recordings.
     """
 
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.runs.screen import RunsScreen
 
-        config = user_config_path(os.environ)
-        return RunsScreen(runs_dir, remote=remote, service=service, read_only=read_only, user_config=config)
+        config = user_config_path(os.environ) if replay is None else None
+        return RunsScreen(
+            runs_dir, remote=remote, service=service, read_only=read_only, replay=replay, user_config=config
+        )
 
     _run(opened, options, " reading the runs ...", f"the runs are in {runs_dir} and are not affected")
 

@@ -52,13 +52,16 @@ class RunOpener:
         clock: Callable[[], float],
         *,
         read_only: bool,
+        replay: Callable[[Path], Session] | None = None,
     ) -> None:
-        """`on_closed` is called after a screen was closed. With `read_only` no request can be made of a run."""
+        """`on_closed` is called after a screen was closed. With `read_only` no request can be made of a run. `replay`
+        opens a run at its start; without it, a run that is over opens at its end."""
         self._screen = screen
         self._notices = notices
         self._on_closed = on_closed
         self._clock = clock
         self._read_only = read_only
+        self._replay = replay
         self._reading: _Reading | None = None
         self._shown: list[OpenedLog | OpenedMirror] = []
         """The logs that are read for the screen that is shown."""
@@ -102,8 +105,7 @@ class RunOpener:
             self._shown.pop().close()
 
     def _show_run(self, run_dir: Path, *, read_only: bool) -> None:
-        # A run that is over opens at its end; the monitor can seek back or replay it.
-        session = Session.live(run_dir, self._clock)
+        session = self._replay(run_dir) if self._replay is not None else Session.live(run_dir, self._clock)
         self._screen.app.push_screen(MonitorScreen(session, run_dir, read_only=read_only), self._closed)
 
     def _show_comparison(self, rows: Sequence[RunRow], base: int, opened: _Opened) -> None:

@@ -15,6 +15,7 @@ from textual.app import ComposeResult
 from textual.message import Message
 from textual.screen import Screen
 
+from tputui.session.session import Session
 from tputui.telemetry.events import RequestKind
 from tputui.ui.base import keymap
 from tputui.ui.base.preferences import undo_of, views_of
@@ -128,11 +129,13 @@ class RunsScreen(Screen[MonitorResult]):
         user_config: Path | None = None,
         read_only: bool = False,
         remote: RemoteRuns | None = None,
+        replay: Callable[[Path], Session] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`remote` names the runs if they are on another machine; `runs_dir` is only shown then. `service` starts runs
         of configurations below `config_dir` (default: the current directory). `user_config` is the user's
-        configuration file, which names folders with logs."""
+        configuration file, which names folders with logs. `replay` opens a recording at its start; without it, a run
+        that is over opens at its end."""
         super().__init__()
         self._runs_dir = runs_dir
         directory = config_dir or Path.cwd()
@@ -165,7 +168,7 @@ class RunsScreen(Screen[MonitorResult]):
             on_written=self._readers.wake,
         )
         self._edits = RunEdits(self, self.notices, self._readers.wake)
-        self._opener = RunOpener(self, self.notices, self._reread, clock, read_only=read_only)
+        self._opener = RunOpener(self, self.notices, self._reread, clock, read_only=read_only, replay=replay)
 
     def compose(self) -> ComposeResult:
         """Header, filter, table, preview, keys."""
