@@ -91,6 +91,17 @@ def test_csv_has_every_step_of_every_core_exactly(run_dir: Path, tmp_path: Path)
     assert json.loads((folder / "run.json").read_text())["config"] == recorded.CONFIG
 
 
+def test_every_report_has_its_learning_rate_and_pace(run_dir: Path, tmp_path: Path) -> None:
+    reports = [entry.event for entry in read_events(run_dir) if isinstance(entry.event, ev.ProgressReported)]
+    assert len(reports) > 2
+    folder = export(run_dir, "csv", tmp_path / "out")
+    with (folder / "metrics.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] == "progress"]
+    for name in ("lr", "step_s", "examples_per_s"):
+        found = [(int(row["step"]), float(row["value"])) for row in rows if row["name"] == name]
+        assert found == [(report.step, getattr(report, name)) for report in reports]
+
+
 def test_steps_that_a_restart_trained_again_are_exported_once(tmp_path: Path) -> None:
     """The second generation continues after the first of three epochs, and ends after the second."""
     run_dir = recorded.write_run(tmp_path)
@@ -153,6 +164,7 @@ def test_tensorboard_reads_the_values_of_every_core(run_dir: Path, tmp_path: Pat
     assert math.isnan(points[1].value)
     assert math.isinf(points[2].value)
     assert [point.step for point in accumulator.Scalars("valid/loss")] == [22, 44, 66]
+    assert {"progress/lr", "progress/step_s", "progress/examples_per_s"} <= set(tags)
 
 
 @pytest.mark.parametrize("t", [math.inf, -math.inf, 1e300])

@@ -12,8 +12,9 @@ import pytest
 from tests import recorded
 from tests.cli.helpers import one_sentence, tputui
 from tputui.cli.main import main
+from tputui.report.charts import chart
 from tputui.session import session
-from tputui.state.metric_series import MetricPoint, MetricSeries
+from tputui.state.metric_series import LR, MetricPoint, MetricSeries
 from tputui.telemetry import events as ev
 from tputui.telemetry import logged_values
 from tputui.telemetry.logged_values import LoggedColumns
@@ -135,10 +136,15 @@ def test_existing_files_and_missing_folders_are_refused(tmp_path: Path) -> None:
     [[math.nan], [math.inf, -math.inf], [0.0], [1e308, -1e308], [5e-324, 1e-323], [1.0, 1.0], [-1.0, math.nan, 2.0]],
 )
 def test_any_values_make_a_chart_with_finite_positions(values: list[float]) -> None:
-    from tputui.report.charts import chart
-
     points = [MetricPoint(step, 1, 0.0, value) for step, value in enumerate(values, 1)]
     drawn = chart(MetricSeries("m", "", "logged", points, [], None))
     ET.fromstring(drawn)
     assert not re.search(r'd="[^"]*(nan|inf)', drawn)
     assert ("every value is NaN or infinite" in drawn) == (not any(map(math.isfinite, values)))
+
+
+def test_learning_rate_is_drawn_in_steps() -> None:
+    points = [MetricPoint(step, 1, 0.0, 0.1 if step < 20 else 0.05) for step in range(1, 40)]
+    curve = re.search(r'class="tpu-t" d="([^"]*)"', chart(MetricSeries(LR, "", "report", points, [], None)))
+    assert curve is not None
+    assert set(re.sub(r"[0-9. ]", "", curve.group(1))) == {"M", "V", "H"}

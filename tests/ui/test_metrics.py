@@ -225,6 +225,20 @@ def test_smoothing_leaves_means_of_epochs_alone() -> None:
     assert drawn(raw) != drawn(smooth)
 
 
+def test_learning_rate_is_drawn_in_steps() -> None:
+    run = measured.running()
+    assert run.throughput is not None
+    few = run.throughput.history[::12]
+    halves = [msgspec.structs.replace(point, lr=0.1 if 2 * at < len(few) else 0.05) for at, point in enumerate(few)]
+    halved = made.changed(run, throughput=msgspec.structs.replace(run.throughput, history=halves), epochs=[])
+    lines = drawn(page_of(halved, 60, 12, metric="lr")).splitlines()[1:-2]
+    dots = [[x for x, c in enumerate(line) if 0x2800 < ord(c) <= 0x28FF] for line in lines]
+    rows = [row for row in dots if row]
+    # The jump is upright: between both values there is one column of dots.
+    assert all(row == rows[1][:1] for row in rows[1:-1])
+    assert len(rows) > 4
+
+
 def test_cursor_keeps_its_step_on_every_page() -> None:
     async def script(pilot: AppPilot) -> None:
         await pilot.press("comma", "comma", "comma")

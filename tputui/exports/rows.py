@@ -43,8 +43,9 @@ class MetricRow(NamedTuple):
     t: float | None
     """Unix time; None if the script did not log it."""
     kind: str
-    """`report`: the epoch's mean so far. `epoch`: of the whole epoch. Otherwise the source of a logged value: the path
-    of a log, or `console`."""
+    """`report`: the epoch's mean so far. `epoch`: of the whole epoch. `progress`: learning rate (`lr`), `step_s` and
+    `examples_per_s` of the steps since the last report. Otherwise the source of a logged value: the path of a log, or
+    `console`."""
 
 
 class EventRow(NamedTuple):
@@ -88,6 +89,8 @@ class RunRows:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._cores: dict[str, list[int]] = {}
+        self._paced = ""
+        """The process whose progress is that of the run, the first that reports any, as on the screen."""
         self._generations: dict[str, int] = {}
         """Of the process that is read, by journal."""
         self._first_steps: dict[int, int] = {}
@@ -134,7 +137,11 @@ class RunRows:
         elif isinstance(event, ev.EpochEnded):
             yield _epoch(event)
             yield from _epoch_metrics(event)
-        elif not isinstance(event, ev.HeartbeatSent | ev.ProgressReported):
+        elif isinstance(event, ev.ProgressReported):
+            self._paced = self._paced or entry.writer
+            if entry.writer == self._paced:
+                yield from _progress(event)
+        elif not isinstance(event, ev.HeartbeatSent):
             if isinstance(event, ev.TopologyDeclared) and step_values.makes_sense(event):
                 self._cores[entry.writer] = event.cores
             fields = codec.to_json(event)
@@ -154,6 +161,16 @@ class RunRows:
             step = event.first + row
             for column, core in enumerate(names):
                 yield StepRow(event.metric, step, core, values[row * width + column], event.t)
+
+
+def _progress(event: ev.ProgressReported) -> Iterator[MetricRow]:
+    """What is known of the pace and the learning rate; a step time of 0 is that of no step."""
+    known = {"lr": event.lr}
+    if event.step_s > 0.0:
+        known |= {"step_s": event.step_s, "examples_per_s": event.examples_per_s}
+    for name, value in known.items():
+        if math.isfinite(value):
+            yield MetricRow(name, "train", event.step, event.epoch, value, event.t, "progress")
 
 
 def _logged(event: ev.ValuesLogged) -> Iterator[MetricRow]:

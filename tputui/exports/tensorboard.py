@@ -47,7 +47,9 @@ def _scalars(row: Row) -> Iterator[tuple[str, int, float, float]]:
     if isinstance(row, StepRow):
         yield f"{row.metric}/core{row.core}", row.step, row.value, row.t
     elif isinstance(row, MetricRow) and (row.split, row.kind) not in _REPEATED:
-        yield f"{row.split}/{row.name}", row.step, row.value, row.t or 0.0
+        # A script may log a metric of its own with such a name.
+        folder = "progress" if row.kind == "progress" else row.split
+        yield f"{folder}/{row.name}", row.step, row.value, row.t or 0.0
     elif isinstance(row, EpochRow):
         yield "epoch/number", row.step, float(row.epoch), row.t
         yield "epoch/train_s", row.step, row.train_s, row.t

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import Segment
-from tputui.state.metric_series import MetricPoint, MetricSeries
+from tputui.state.metric_series import LR, MetricPoint, MetricSeries
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.scale import (
@@ -101,7 +101,7 @@ def chart(series: MetricSeries, band: Sequence[Segment] = ()) -> str:
     shapes = [
         _grid(axes),
         _band(of_train, axes) if band else "",
-        _curve(of_train, axes, "tpu-t"),
+        _curve(of_train, axes, "tpu-t", steps=series.name == LR),
         _curve(of_valid, axes, "tpu-v"),
         _dots(of_train, axes, "tpu-t") if len(of_train) == 1 else "",
         _dots(of_valid, axes, "tpu-v") if len(of_valid) <= COLUMNS_MAX // 6 else "",
@@ -197,13 +197,14 @@ def _short_step(step: int) -> str:
     return str(step)
 
 
-def _curve(columns: Sequence[ChartColumn], axes: _Axes, name: str) -> str:
-    """The means, interrupted where there is no finite value."""
+def _curve(columns: Sequence[ChartColumn], axes: _Axes, name: str, *, steps: bool = False) -> str:
+    """The means, interrupted where there is no finite value; with `steps` they change at once."""
     parts: list[str] = []
     pen = "M"
     for column in columns:
         if math.isfinite(column.mean):
-            parts.append(f"{pen}{axes.of_column(column):.1f} {axes.at(column.mean):.1f}")
+            x, y = f"{axes.of_column(column):.1f}", f"{axes.at(column.mean):.1f}"
+            parts.append(f"V{y}H{x}" if steps and pen == "L" else f"{pen}{x} {y}")
             pen = "L"
         else:
             pen = "M"

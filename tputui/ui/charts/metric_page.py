@@ -410,11 +410,25 @@ def _train_dots(series: MetricSeries, data: VisibleData, axes: Axes) -> tuple[Po
             dict(zip(validation.dots_of(points, x), [point.value for point in points], strict=True)).items()
         ), []
     dots = validation.dots_of(points, x)
+    if series.name == LR:
+        return _steps(dots, points), []
     raw = _means(dots, [point.value for point in points])
-    if not data.view.weight or series.name == LR:
+    if not data.view.weight:
         return raw, []
     segments = as_segments([(point.t, point.step, point.value) for point in points])
     return raw, list(dict(zip(dots, smoothed(segments, data.view.weight), strict=True)).items())
+
+
+def _steps(dots: Sequence[int], points: Sequence[MetricPoint]) -> Points:
+    """A line that changes at once: a schedule has no values between two others. A value is that of the steps since the
+    previous one."""
+    last = dict(zip(dots, (point.value for point in points), strict=True))
+    stepped: list[tuple[int, float]] = []
+    for x, value in last.items():
+        if stepped:
+            stepped.append((stepped[-1][0], value))
+        stepped.append((x, value))
+    return stepped
 
 
 def _resolved(points: list[MetricPoint], axes: Axes) -> list[MetricPoint]:
