@@ -386,7 +386,7 @@ def test_losses_of_a_host_have_one_format_and_its_figures_are_not_cut() -> None:
         for word in ("memory ", "HBM ", "time per step", "clock ", "generation"):
             assert word in "\n".join(said[:5])
         assert ("clock that of all hosts" in "\n".join(said)) is (index == 0)
-    for core, loss in ((8, "1.0e-03"), (9, "9.0e-04"), (10, "1.2e-02"), (11, "5.0e-01")):
+    for core, loss in ((8, "0.0010"), (9, "0.0009"), (10, "0.0123"), (11, "0.5000")):
         assert re.search(rf"^ +{core} +{loss} ", "\n".join(said), re.MULTILINE), said
 
 

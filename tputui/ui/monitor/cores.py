@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -136,7 +136,7 @@ _BLOCK_MOST = 4
 _BAR = 10
 """Cells of the bar that shows a loss relative to the highest one."""
 
-_SMALL = 1e-3
+_LEAST_DECIMAL = 1e-4
 """Smaller losses are printed with an exponent."""
 
 _HISTORY_ROWS = 3
@@ -284,10 +284,9 @@ def state_of(core: CoreView, slow: SlowCoreView | None = None, room: int = 99) -
     return f"\u25cf {doing}", "good" if core.condition == "running" else "info"
 
 
-def loss_span(core: CoreView, odd: OutlierView | None, width: int, *, small: bool = False) -> Span:
-    """The loss of a core; NaN, inf and the outlier have a sign besides their colour. `small`: with an exponent, like
-    the other losses of the column."""
-    text = _short(core.loss, width - 3, small=small)
+def loss_span(core: CoreView, odd: OutlierView | None, width: int) -> Span:
+    """The loss of a core; NaN, inf and the outlier have a sign besides their colour."""
+    text = _short(core.loss, width - 3)
     if core.loss is not None and not math.isfinite(core.loss):
         return Span(f"{text:>{width - 2}} \u2716", "bad")
     if odd is not None and core.core == odd.core:
@@ -295,17 +294,14 @@ def loss_span(core: CoreView, odd: OutlierView | None, width: int, *, small: boo
     return Span(f"{text:>{width - 2}}  ")
 
 
-def has_small(cores: Iterable[CoreView]) -> bool:
-    """Whether a loss is so small that all of its column have an exponent."""
-    return any(core.loss is not None and 0.0 < abs(core.loss) < _SMALL for core in cores)
-
-
-def _short(loss: float | None, room: int, *, small: bool) -> str:
-    """A loss in at most `room` cells."""
+def _short(loss: float | None, room: int) -> str:
+    """A loss in at most `room` cells, whatever those of other cores are: a column does not change its format."""
     text = fmt.number(loss)
-    with_exponent = loss is not None and math.isfinite(loss) and (small or 0.0 < abs(loss) < _SMALL)
-    if loss is None or (len(text) <= room and not with_exponent):
+    if loss is None or len(text) <= room:
         return text
+    decimals = room - len(f"{loss:.0f}.")
+    if _LEAST_DECIMAL <= abs(loss) < 1.0 and decimals > 0:
+        return f"{loss:.{decimals}f}"
     return next((short for digits in (2, 1, 0) if len(short := f"{loss:.{digits}e}") <= room), f"{loss:.0e}")
 
 
@@ -349,10 +345,9 @@ def _table(
     titles = f"core {'loss':>7}   {'':{bars + 2 if bars else 0}}{'step':>{steps}}{time_head}{device_head}  state"
     head: Line = [Span(titles, "label")]
     rows: list[Line] = []
-    small = has_small(cores)
     for core in cores:
         state, tone = state_of(core, slow, of_state)
-        line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10, small=small)]
+        line: Line = [Span(f"{core.core:>4}", "strong"), loss_span(core, odd, 10)]
         if bars:
             line += [Span(" "), *bar(_share(core.loss, greatest), bars, _bar_tone(core, odd)), Span(" ")]
         line.append(Span(f"{core.step:>{steps},}"))
@@ -387,13 +382,12 @@ def _strip(
     state_width = _STATE if cell_width >= _COLUMN + _STATE + 4 else 1
     bars = min(cell_width - _COLUMN - state_width, _BAR)
     greatest = max((core.loss for core in cores if core.loss is not None and math.isfinite(core.loss)), default=0.0)
-    small = has_small(cores)
     lines: list[Line] = []
     for first in range(0, len(cores), per_line):
         line: Line = []
         for core in cores[first : first + per_line]:
             state, tone = state_of(core, slow, state_width)
-            line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9, small=small)]
+            line += [Span(f"{core.core:>3}", "strong"), loss_span(core, odd, 9)]
             if bars > 1:
                 line += bar(_share(core.loss, greatest), bars, _bar_tone(core, odd))
             mark = f" {state[:state_width]:<{state_width}}" if bars > 1 else state[:1]
@@ -409,13 +403,12 @@ def _conditions(cores: list[CoreView]) -> str:
 
 def _grid(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, per_line: int) -> list[Line]:
     rows: list[Line] = []
-    small = has_small(cores)
     down = math.ceil(len(cores) / per_line)
     for row in range(down):
         line: Line = []
         for core in cores[row::down]:
             mark, tone = _mark(core, slow)
-            line += [Span(f"{core.core:>3}", "label"), loss_span(core, odd, 9, small=small), Span(f"{mark} ", tone)]
+            line += [Span(f"{core.core:>3}", "label"), loss_span(core, odd, 9), Span(f"{mark} ", tone)]
         rows.append(line)
     return rows
 

@@ -13,7 +13,7 @@ from tputui.state.snapshot import HostView, LogLine, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.ui.base import status_text
 from tputui.ui.base.host_text import HostProblem
-from tputui.ui.monitor.cores import CoreHistory, has_small, loss_span, state_of
+from tputui.ui.monitor.cores import CoreHistory, loss_span, state_of
 from tputui.ui.monitor.hosts import HostsPanel, HostsPart, clock, summary_parts
 from tputui.ui.monitor.log_lines import folded, host_of_source
 from tputui.ui.monitor.memory import NEARLY_FULL, process_line
@@ -112,13 +112,12 @@ class HostPanel(RunPanel[HostPart]):
         room = max(width - (7 + 10 + 1 + steps + 2 + _STATE + times + filled + 2), 8)
         sparklines = self._history.sparklines(part.columns, [core.core for core in cores], room, 1)
         titles = f"{'loss':>7}    {'step':>{steps}}  {'state':<{_STATE}}{'time' if times else '':>{times}}"
-        small = has_small(cores)
         rows = [_title("cores", f"{titles}{'HBM' if filled else '':>{filled}}  loss so far")]
         for core in cores:
             state, tone = state_of(core, part.slow_core, _STATE)
             line: Line = [
                 Span(f"{core.core:>7}", "strong"),
-                loss_span(core, part.outlier, 10, small=small),
+                loss_span(core, part.outlier, 10),
                 Span(f" {core.step:>{steps},}  "),
                 Span(f"{crop(state, _STATE):<{_STATE}}", tone),
             ]
