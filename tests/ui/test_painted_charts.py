@@ -121,7 +121,7 @@ def test_band_is_painted_with_many_colours_only(monkeypatch: pytest.MonkeyPatch)
         async def script(pilot: AppPilot) -> None:
             panel = pilot.app.screen.query_one(LossPanel)
             found.update(span.tone for line in panel._lines for span in line)
-            assert "\u28ff" in panel.as_text(), "text has the band as dots"
+            assert "\u2841\u2841 min-max" in panel.as_text(), "text has the band as dots"
 
         drive(monitor(made.running()), script)
         return found
@@ -133,6 +133,25 @@ def test_band_is_painted_with_many_colours_only(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "in_band" not in tones()
+
+
+def test_without_colours_the_mean_is_drawn_apart_from_the_band(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The band is dots in every second column, at the minimum and the maximum; the mean is a line."""
+
+    def dots() -> int:
+        async def script(pilot: AppPilot) -> None:
+            rows = "".join(pilot.app.screen.query_one(LossPanel).as_text().splitlines()[3:-4])
+            counted.append(sum((ord(c) - 0x2800).bit_count() for c in rows if 0x2800 < ord(c) <= 0x28FF))
+            assert "min-max over 8 cores" in pilot.app.screen.query_one(LossPanel).as_text()
+
+        counted: list[int] = []
+        drive(monitor(made.running()), script, size=(160, 45))
+        return counted[0]
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    columns = 2 * 100
+    # A filled band has four dots of each cell that it covers; edges and the mean at most two of each column.
+    assert 0 < dots() < 2 * columns
 
 
 # The map.

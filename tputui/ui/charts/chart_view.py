@@ -234,6 +234,8 @@ class VisibleData(ChartSeries):
     """The same in words, see `spikes.named_extremes`."""
     ramp: Ramp | None = None
     """The colours of maps; None where bands and maps are not painted as backgrounds, which takes many colours."""
+    colourless: bool = False
+    """Whether nothing has a colour, so that curve and band must differ in form."""
     newest: Sequence[CoreView] = ()
     """The newest values of each core; empty if the newest step is not visible."""
 

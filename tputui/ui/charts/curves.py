@@ -76,7 +76,7 @@ def _layers(data: VisibleData, columns: Sequence[ChartColumn], axes: Axes) -> tu
     if axes.y is None:
         return band, [mean]
     row = dot_of(axes.y, band.canvas.dots_y)
-    fill_band(band.canvas, columns, row)
+    (dot_band if data.colourless else fill_band)(band.canvas, columns, row)
     lines = [validation.layer(data.valid.points, axes), mean] if data.valid is not None else [mean]
     if data.outlier is not None:
         outlier = DotLayer(axes.canvas(), "alert")
@@ -201,6 +201,14 @@ def fill_band(canvas: Canvas, columns: Sequence[ChartColumn], row: Callable[[flo
         if before is not None and x - before[0] > 1:
             _bridge(canvas, before, (x, top, bottom))
         before = (x, top, bottom)
+
+
+def dot_band(canvas: Canvas, columns: Sequence[ChartColumn], row: Callable[[float], int]) -> None:
+    """Draw minimum and maximum as dots in every second column, which without colours no curve is mistaken for."""
+    for column in columns:
+        if column.mean == column.mean and column.x % 2 == 0:
+            for bound in (column.high, column.low):
+                canvas.column(column.x, row(bound), row(bound))
 
 
 def _bridge(canvas: Canvas, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:

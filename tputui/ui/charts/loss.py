@@ -28,6 +28,8 @@ from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 _LEAST_WIDTH, _LEAST_HEIGHT = 16, 3
 _BAND_SAMPLES = ([Span(" \u28ff\u28ff ", "band")], [Span(" "), Span("  ", "in_band"), Span(" ")])
 """The band in the legend: as dots, and painted."""
+_EDGES_SAMPLE = [Span(" \u2841\u2841 ", "band")]
+"""The band without colours: dots at the minimum and the maximum."""
 _KINDS_WITH_VALID = ("band", "overlay")
 """Views whose y axis is the loss."""
 
@@ -190,7 +192,7 @@ def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_no
     of_cores: Line = []
     if data.view.kind == "band":
         of_cores = [
-            *_BAND_SAMPLES[data.ramp is not None],
+            *(_EDGES_SAMPLE if data.colourless else _BAND_SAMPLES[data.ramp is not None]),
             Span(f"min-max over {cores} " if width >= 56 else f"{cores} ", "label"),
         ]
     elif data.view.kind == "overlay":

@@ -35,7 +35,7 @@ from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X
 from tputui.ui.render.lines import Ramp, Span, clean, fit, paragraph, width_of
-from tputui.ui.terminal.themes import paints_grounds, ramp_of
+from tputui.ui.terminal.themes import paints_grounds, ramp_of, shows_no_colour
 from tputui.ui.widgets.dialogs import PromptScreen
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel
 
@@ -223,7 +223,9 @@ class LossPanel(RunPanel[LossPart]):
     def _charted(self, part: LossPart, width: int, height: int) -> tuple[bool, VisibleData, Chart | None]:
         """Whether the newest step is visible, the visible data, and the chart: drawn now, or up to `REUSE_S` ago."""
         whole, ramp, now = part.whole, self._ramp(), self.clock()
-        drawn_with = (self.look, width, height, ramp, part.num_non_finite, len(whole.marks), len(part.source.epochs))
+        colourless = not self._paints or (self.is_attached and shows_no_colour(self.app))
+        sizes = (part.num_non_finite, len(whole.marks), len(part.source.epochs))
+        drawn_with = (self.look, width, height, ramp, colourless, sizes)
         newest_step = whole.segments[-1].last_step
         reusable = self._reusable
         if reusable is not None and reusable.holds_for(drawn_with, newest_step, now):
@@ -233,7 +235,7 @@ class LossPanel(RunPanel[LossPart]):
             return reusable.shows_newest, reusable.data, reusable.chart
         data = self._chart.visible(whole, self.look, part.source.epochs)
         shows_newest = data.segments[-1] is whole.segments[-1]
-        data = replace(data, ramp=ramp, newest=part.cores if shows_newest else ())
+        data = replace(data, ramp=ramp, colourless=colourless, newest=part.cores if shows_newest else ())
         chart = self._chart.draw(data, width, height)
         is_complete = self._chart.complete
         self._reusable = DrawnLoss(drawn_with, newest_step, shows_newest, now, data, chart) if is_complete else None
@@ -306,7 +308,7 @@ class LossPanel(RunPanel[LossPart]):
             self.call_next(self.redraw)
 
     def as_text(self) -> str:
-        """The panel without colours, so the band is drawn as dots."""
+        """The panel without colours, so the band is drawn as dots at its edges."""
         self._paints = False
         try:
             return super().as_text()

@@ -177,6 +177,11 @@ class HasCapabilities(Protocol):
     def has_many_colours(self) -> bool: ...
 
 
+def shows_no_colour(app: object) -> bool:
+    """Whether a curve and a ground look alike, because colours are missing."""
+    return isinstance(app, HasCapabilities) and app.without_colour
+
+
 def draws_characters(app: object) -> bool:
     """Whether pictures must be drawn with ASCII characters, because colours or half blocks are missing."""
     return isinstance(app, HasCapabilities) and (app.ascii_only or app.without_colour)
