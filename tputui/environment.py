@@ -7,6 +7,7 @@ bus; imports no torch and opens no device.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -148,9 +149,20 @@ def installed(package: str) -> str | None:
         return None
 
 
+def launch_problem() -> str | None:
+    """Why this system cannot launch and supervise runs, and what to do, in one sentence; None if it can."""
+    # The supervisor finds the processes of a run, and their threads and files, in /proc.
+    if sys.platform == "linux" and os.path.exists("/proc/self/stat"):
+        return None
+    return (
+        "this machine can list, watch, replay and compare runs, but launching needs Linux: launch on the TPU VM, by "
+        "`ssh HOST` and `tputui run` there, and watch from here with `tputui attach ssh://HOST/RUN`"
+    )
+
+
 def environment_problem(environ: Mapping[str, str], root: Path = ROOT) -> str | None:
     """Why a run cannot start on this machine, in one sentence; None if it can."""
-    problem = version_problem(installed("torch"), installed("torch_xla"))
+    problem = launch_problem() or version_problem(installed("torch"), installed("torch_xla"))
     if problem is not None:
         return problem
     if environ.get("PJRT_DEVICE", "").upper() == "CPU":

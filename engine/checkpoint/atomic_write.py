@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -34,7 +35,8 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
             file.flush()
             os.fsync(fd)
             size = file.tell()
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if sys.platform == "linux":
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != meant.digest:

@@ -8,6 +8,7 @@ the parts are joined in the order of the batch, and one batch is read at a time.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -142,7 +143,12 @@ class Reader:
 def default_workers(dataset: Dataset) -> int:
     """Number of threads for a dataset by default: one per CPU, at most 8, if the dataset is `parallel`, else one,
     because a `fetch` written for one caller may silently fail under several."""
-    return min(AUTOMATIC_MAX, len(os.sched_getaffinity(0))) if getattr(dataset, "parallel", False) else 1
+    if not getattr(dataset, "parallel", False):
+        return 1
+    if sys.platform == "linux":
+        return min(AUTOMATIC_MAX, len(os.sched_getaffinity(0)))
+    # A process cannot be kept to some of the CPUs there.
+    return min(AUTOMATIC_MAX, os.cpu_count() or 1)
 
 
 def check_batch(batch: Any, count: int) -> dict[str, torch.Tensor]:

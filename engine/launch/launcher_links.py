@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -96,6 +97,8 @@ class LinkServer:
 
 def connect(store: Store, joined: Joined, index: int) -> socket.socket | None:
     """The connection of host `index`, to keep until `end`; None if host 0 cannot be reached."""
+    if sys.platform != "linux":
+        raise NotImplementedError("several hosts train on Linux only")
     try:
         port = stores.wait_for(store, PORT, CONNECT_S)
         if port is None:

@@ -14,6 +14,7 @@ import errno
 import hmac
 import selectors
 import socket
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -227,6 +228,8 @@ class HostLinks:
 
 def keep_alive(link: socket.socket, timeout_s: float) -> None:
     """Makes the kernel probe the other end of an idle connection, which then fails after `timeout_s` of silence."""
+    if sys.platform != "linux":
+        raise NotImplementedError("several hosts train on Linux only")
     interval_s = max(1, round(timeout_s / (_NUM_PROBES + 1)))
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, interval_s)

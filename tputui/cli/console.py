@@ -104,7 +104,9 @@ def in_browser() -> bool:
 
 
 def end_with_parent() -> None:
-    """Makes this process end when its parent ends, even by SIGKILL."""
+    """Makes this process end when its parent ends, even by SIGKILL; only Linux has the call."""
+    if sys.platform != "linux":
+        return
     # Imported here so that other commands start faster.
     import ctypes
 

@@ -153,10 +153,13 @@ def find(runs_dir: Path, root: Path, environ: Mapping[str, str] = os.environ) ->
     """All findings, in the order of the output."""
     yield Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
     yield Finding("ok", "tputui", f"{__version__} at {Path(__file__).parent.parent}")
-    yield _torch()
-    devices = environment.find_devices(root)
-    yield from _device(devices, environ, root)
-    yield _metric_service(environ, has_chips=bool(devices.chips.known))
+    if (problem := environment.launch_problem()) is not None:
+        yield Finding("bad", "launch", problem, "ssh HOST")
+    else:
+        yield _torch()
+        devices = environment.find_devices(root)
+        yield from _device(devices, environ, root)
+        yield _metric_service(environ, has_chips=bool(devices.chips.known))
     yield _disk(runs_dir)
     yield from _terminal()
 

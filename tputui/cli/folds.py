@@ -71,6 +71,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
+    launch.check_system()
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(f"{args.name}-fold-000"):
         message = "run names may contain letters, digits, . - _ (at most 120 characters here)"

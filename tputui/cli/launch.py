@@ -22,6 +22,7 @@ from tputui import __version__, config
 from tputui.check_result import CheckResult, Problem
 from tputui.cli import hosts
 from tputui.cli.console import CommandError
+from tputui.environment import launch_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session.run_directory import RunDirectory
@@ -37,6 +38,12 @@ SUPERVISOR_EXIT_S = 5.0
 _POLL_S = 0.02
 _STOP_POLL_S = 0.1
 _LOG_LINES = 5
+
+
+def check_system() -> None:
+    """Raises `CommandError` where runs cannot be launched, only watched."""
+    if (problem := launch_problem()) is not None:
+        raise CommandError(ExitCode.USAGE, problem)
 
 
 def last_checkpoint(run_dir: Path) -> Path:

@@ -23,7 +23,7 @@ from tputui.cli.launch import (
     several_hosts,
     start_supervisor,
 )
-from tputui.environment import environment_problem
+from tputui.environment import environment_problem, launch_problem
 from tputui.supervise.command import RunCommand
 from tputui.telemetry import rundir
 from tputui.ui.launch.checker import Launch, LaunchError
@@ -82,7 +82,7 @@ class EngineLaunchService:
     def start(self, launch: Launch) -> Path:
         """Checks everything again and starts the run, detached; returns its directory. Raises `LaunchError`."""
         of_script = config.is_script(launch.tables)
-        problem = None if of_script else self.machine_error()
+        problem = launch_problem() if of_script else self.machine_error()
         if problem is not None:
             raise LaunchError(problem)
         if launch.name is not None and not rundir.is_name(launch.name):

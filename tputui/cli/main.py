@@ -60,6 +60,7 @@ COMMANDS: dict[str, str] = {
     "data": "list and download data sets",
     "stream": "send a run to a viewer on another machine (ssh starts it)",
     "serve": "show the screen in a browser on this machine",
+    "mcp": "let an agent watch runs, by the Model Context Protocol",
     "completion": "complete command lines in bash, zsh and fish",
 }
 """Every command of tputui with a one-line summary, in the order of `tputui --help`."""

@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -67,6 +68,8 @@ def find_training_process(pid: int) -> OwnTrainingProcess | None:
 
 def end_orphan(orphan: OwnTrainingProcess) -> str:
     """Sends SIGTERM, and SIGKILL after `ORPHAN_GRACE_S`; returns a sentence about the result. Raises `OSError`."""
+    if sys.platform != "linux":
+        raise NotImplementedError("orphans are found in /proc")
     with contextlib.ExitStack() as open_files:
         handles = []
         for process in dict.fromkeys((orphan.worker, orphan.process)):
@@ -86,6 +89,8 @@ def end_orphan(orphan: OwnTrainingProcess) -> str:
 
 
 def _signal(handles: list[int], number: signal.Signals) -> None:
+    if sys.platform != "linux":
+        raise NotImplementedError("orphans are found in /proc")
     for handle in handles:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, number)

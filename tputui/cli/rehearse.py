@@ -288,6 +288,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Runs the program and prints the report."""
+    launch.check_system()
     _check_words(args)
     began = time.monotonic()
     with _folder(args) as parent:

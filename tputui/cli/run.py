@@ -68,6 +68,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Checks, starts and shows the run."""
+    launch.check_system()
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(args.name):
         raise CommandError(

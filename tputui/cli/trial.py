@@ -127,6 +127,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Measures and prints the gain."""
+    launch.check_system()
     if args.blocks < PAIRS_MIN:
         message = f"try: --blocks {args.blocks}: an interval needs at least {PAIRS_MIN} blocks of each"
         raise CommandError(ExitCode.USAGE, message)

@@ -126,6 +126,8 @@ def has_exited(pid: int) -> bool:
 def returncode_of(pid: int) -> int | None:
     """The exit code of a child process that has ended, or the negative number of its signal; None if it runs. Does not
     reap it. Raises `ChildProcessError` for one that was reaped."""
+    if sys.platform != "linux":
+        raise NotImplementedError("supervisors run on Linux only")
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if ended is None:
         return None

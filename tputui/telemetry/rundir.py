@@ -221,7 +221,7 @@ def find(name: str, parent: Path) -> Path:
 
 def why_shut(run_dir: Path) -> str | None:
     """Why the user cannot read a directory, and what to do; None if it can be read."""
-    if os.access(run_dir, os.R_OK | os.X_OK, effective_ids=True):
+    if os.access(run_dir, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         return None
     try:
         owner = run_dir.stat().st_uid

@@ -1,0 +1,161 @@
+"""The tools of `tputui mcp`: each one runs the command of its name and hands on what it prints, so an agent reads what
+a shell reads. Imports the SDK, which takes seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
+
+from tputui import __version__
+from tputui.cli.bounded_json import NoSection, Part, bounded
+from tputui.exit_codes import ExitCode
+from tputui.formatting import inert
+from tputui.telemetry import rundir
+
+ANSWER_BYTES_MAX = 20_000
+WAIT_S_MAX = 600.0
+COMMAND_S_MAX = 120.0
+"""How long a command may take beside what it waits for."""
+_SENTENCE_CHARS_MAX = 2_000
+READ_ONLY = "this server is read-only: it saves and stops runs only if it is started by `tputui mcp --allow-control`"
+INSTRUCTIONS = (
+    "Training runs that tputui recorded or that train now. A run is named as `runs` names it. Times are unix seconds, "
+    "names of fields carry their units. Answers have at most 20 kB: `left_out` says what was cut."
+)
+LESS = "ask for less by sections, entries and skip, such as sections=['epochs'], entries=20, skip=20"
+OLDER = "ask for older ones by skip, such as skip=20"
+
+READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
+SAVES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+
+
+class Printed(NamedTuple):
+    """What a command printed: data, and messages without the name of the program."""
+
+    code: int
+    out: str
+    messages: list[str]
+
+
+class RunTools:
+    """The tools over the runs in one directory. Their docstrings are what agents read."""
+
+    def __init__(self, parent: Path, *, control: bool) -> None:
+        """With `control` runs can be stopped and asked for checkpoints."""
+        self._parent = parent
+        self._control = control
+
+    async def runs(self, tag: str = "", archived: bool = False, skip: int = 0) -> CallToolResult:
+        """Lists the runs, newest first, with state, step and loss. `tag`: only runs that have it. `archived`: those
+        too. `skip`: leave out that many of the newest."""
+        words = ["runs", "--json", *(["--all"] if archived else []), *([f"--tag={tag}"] if tag else [])]
+        return await self._object(words, [], Part(skip=skip, first=True), how_to_ask=OLDER)
+
+    async def show(
+        self, run: str, sections: list[str] | None = None, entries: int | None = None, skip: int = 0
+    ) -> CallToolResult:
+        """Shows a run: state, progress, losses, meters, epochs, XLA counters, memory, checkpoints, failure, goodput.
+        `sections`: only these fields, such as ["epochs", "config.optim"]. `entries`: of each list only so many of the
+        newest, without the newest `skip`."""
+        return await self._object(["show", "--json"], [run], Part(sections, entries, skip))
+
+    async def doctor(
+        self, run: str = "", sections: list[str] | None = None, entries: int | None = None, skip: int = 0
+    ) -> CallToolResult:
+        """Says what slows a run down: line of code, seconds lost, evidence, fix. Without `run`: whether this machine
+        can train. `sections`, `entries` and `skip` as in `show`, but of the first entries: the worst is first."""
+        return await self._object(["doctor", "--json"], [run] if run else [], Part(sections, entries, skip, first=True))
+
+    async def compare(
+        self, runs: list[str], sections: list[str] | None = None, entries: int | None = None, skip: int = 0
+    ) -> CallToolResult:
+        """Compares 2 to 8 runs: figures, pace, configuration and code that differ, and a verdict; the first run is the
+        base. `sections`, `entries` and `skip` as in `doctor`."""
+        return await self._object(["compare", "--json"], runs, Part(sections, entries, skip, first=True))
+
+    async def wait(self, run: str, until: str = "", timeout_s: float = 60.0) -> CallToolResult:
+        """Waits until a run has ended, or until a condition such as "valid.loss < 0.5 or ended" holds, at most
+        `timeout_s` seconds (600 at most; the client may give up earlier). `holds` says whether it has or does."""
+        wait_s = min(timeout_s, WAIT_S_MAX)
+        words = ["wait", "--json", f"--timeout={wait_s:g}", *([f"--until={until}"] if until else [])]
+        return await self._object(words, [run], Part(), wait_s)
+
+    async def checkpoint(self, run: str, wait_s: float = 60.0) -> CallToolResult:
+        """Asks a running run to save a checkpoint now and to go on; waits for its receipt, at most 600 s."""
+        return await self._request(["checkpoint"], run, wait_s)
+
+    async def stop(
+        self, run: str, when: Literal["after_step", "after_epoch", "now"] = "after_step", wait_s: float = 60.0
+    ) -> CallToolResult:
+        """Asks a run to save a checkpoint and end, after its step or epoch; with "now" it ends without saving. Waits
+        for its receipt, at most 600 s."""
+        flags = {"after_step": [], "after_epoch": ["--after-epoch"], "now": ["--now"]}[when]
+        return await self._request(["stop", *flags], run, wait_s)
+
+    async def _object(
+        self, words: list[str], names: list[str], part: Part, wait_s: float = 0.0, how_to_ask: str = LESS
+    ) -> CallToolResult:
+        """The part of the JSON that a command prints about these runs, of a list under the name of the command."""
+        printed = await self._printed(words, names, wait_s)
+        if not printed.out:
+            return _answer(printed.messages, is_error=True)
+        value = json.loads(printed.out)
+        try:
+            fields = part.of(value if isinstance(value, dict) else {words[0]: value})
+        except NoSection as error:
+            return _answer([str(error)], is_error=True)
+        messages = {"messages": printed.messages} if printed.messages else {}
+        text = bounded({**messages, **fields}, ANSWER_BYTES_MAX, how_to_ask, first=part.first)
+        return CallToolResult(content=[TextContent(type="text", text=text)])
+
+    async def _request(self, words: list[str], run: str, wait_s: float) -> CallToolResult:
+        """The receipts of a request, if this server may make any."""
+        if not self._control:
+            return _answer([READ_ONLY], is_error=True)
+        wait_s = min(wait_s, WAIT_S_MAX)
+        printed = await self._printed([*words, f"--wait={wait_s:g}"], [run], wait_s)
+        return _answer([*printed.out.splitlines(), *printed.messages], is_error=printed.code != ExitCode.DONE)
+
+    async def _printed(self, words: list[str], names: list[str], wait_s: float) -> Printed:
+        """What a command prints about runs. It is ended with the call that waits for it."""
+        # A path or an address would reach beyond the directory that is served.
+        if wrong := [inert(name[:100]) for name in names if not rundir.is_name(name)]:
+            return Printed(ExitCode.USAGE, "", [f"{wrong[0]!r} is not the name of a run; `runs` lists them"])
+        if not self._parent.is_dir():
+            return Printed(ExitCode.USAGE, "", [f"no runs in {self._parent} yet; start one with `tputui run CONFIG`"])
+        argv = [sys.executable, "-P", "-m", "tputui", *words, *(["--", *names] if names else [])]
+        environ = {**os.environ, "TPUTUI_RUNS": str(self._parent)}
+        try:
+            with anyio.fail_after(max(wait_s, 0.0) + COMMAND_S_MAX):
+                # Commands look for a name in the directory in which they run, too.
+                folder, no_input = self._parent, subprocess.DEVNULL
+                done = await anyio.run_process(argv, stdin=no_input, check=False, cwd=folder, env=environ)
+        except TimeoutError:
+            return Printed(ExitCode.UNANSWERED, "", [f"{words[0]}: no answer within {COMMAND_S_MAX:g} s"])
+        messages = [line.removeprefix("tputui: ") for line in done.stderr.decode("utf-8", "replace").splitlines()]
+        return Printed(done.returncode, done.stdout.decode("utf-8", "replace"), messages)
+
+
+def serve(parent: Path, *, control: bool) -> None:
+    """Serves the runs in `parent` until stdin is closed."""
+    tools = RunTools(parent, control=control)
+    server = MCPServer("tputui", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
+    for tool in (tools.runs, tools.show, tools.doctor, tools.compare, tools.wait):
+        server.add_tool(tool, annotations=READS, structured_output=False)
+    server.add_tool(tools.checkpoint, annotations=SAVES, structured_output=False)
+    server.add_tool(tools.stop, annotations=STOPS, structured_output=False)
+    server.run("stdio")
+
+
+def _answer(lines: list[str], *, is_error: bool) -> CallToolResult:
+    text = "\n".join(lines)[:_SENTENCE_CHARS_MAX]
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
