@@ -255,6 +255,11 @@ class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[ev.ProcessSample]
     predicted: ev.MemoryForecast | None = None
     """Memory of a step on one core, predicted before the first step."""
+    disk_read_bytes_per_s: int | None = None
+    """As all rates, by the newest samples, over all hosts; null if no host counts it."""
+    disk_written_bytes_per_s: int | None = None
+    network_received_bytes_per_s: int | None = None
+    network_sent_bytes_per_s: int | None = None
 
 
 class FlopsView(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import attrgetter
 from typing import Any
@@ -28,7 +28,7 @@ from tputui.state import (
     timeline,
 )
 from tputui.state.aligned import COMBINED_MAX
-from tputui.state.chart_data import LoggedView, Segment, ThroughputView
+from tputui.state.chart_data import RATES, LoggedView, Segment, ThroughputView
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
@@ -432,4 +432,10 @@ def memory_of(state: RunState) -> MemoryView:
         host_total_bytes=sum(host.memory_total_bytes for host in hosts) if hosts else None,
         predicted=next((w.predicted.core for w in state.workers if w.predicted), None),
         processes=[process for writer in state.in_order for process in writer.processes],
+        **{name: _summed(getattr(host, name) for host in hosts) for name in RATES if name != "cpu_percent"},
     )
+
+
+def _summed(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
