@@ -111,6 +111,7 @@ def build_snapshot(
     cores = core_views.cores_of(state, liveness, now)
     core_columns = core_views.core_columns(state, cores)
     memory = memory_of(state)
+    pictures = state.of_rare_events("pictures", lambda: timeline.pictures(state))
     pace = history.throughput(state, plan, epochs, now, going_on=running)
     step_s, examples_per_s = _speed(state, pace, liveness.condition)
     logged = history.logged(state)
@@ -152,7 +153,8 @@ def build_snapshot(
         dropped_steps=sum(w.dropped_steps for w in state.processes.values()),
         num_senseless=sum(w.num_senseless for w in state.processes.values()),
         skipped=state.of_rare_events("skipped", lambda: timeline.skipped(state)),
-        pictures=state.of_rare_events("pictures", lambda: timeline.pictures(state)),
+        pictures=pictures[-1] if pictures else None,
+        picture_history=pictures,
         # Several hosts may give the same one, such as that the checkpoint of the run could not be written.
         warnings=list(dict.fromkeys(text for w in state.in_order for text in w.log.warnings)),
         failure=root_cause.failure(state),
