@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tputui.diagnosis.verdict import RuleName
-from tputui.text.verdict_lines import TITLES
+from tputui.text.verdict_lines import LOOKS_FOR, TITLES
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("diagnosis.md")
@@ -281,11 +281,11 @@ Measured on: {machine}. The programs are tiny, so the factors are those of a ste
 def _section(rule: RuleName, entry: Entry, result: dict[str, Any]) -> str:
     if not entry.program:
         texts = (textwrap.fill(entry.meaning, WIDTH), textwrap.fill(entry.note, WIDTH))
-        return "\n\n".join([f"## {TITLES[rule]} (`{rule}`)", *texts]) + "\n"
+        return "\n\n".join([f"## {TITLES[rule]} (`{rule}`)", _looks_for(rule), *texts]) + "\n"
     path = PROGRAMS / entry.program
     text = path.read_text()
     language = "toml" if path.suffix == ".toml" else "python"
-    lines = [f"## {TITLES[rule]} (`{rule}`)\n", f"{textwrap.fill(entry.meaning, WIDTH)}\n"]
+    lines = [f"## {TITLES[rule]} (`{rule}`)\n", f"{_looks_for(rule)}\n", f"{textwrap.fill(entry.meaning, WIDTH)}\n"]
     lines.append(f"`tests/faulty_programs/{entry.program}`:\n\n```{language}\n{text.rstrip()}\n```\n")
     if printed := result.get("printed"):
         lines.append(f"`tputui doctor` prints:\n\n```text\n{printed}\n```\n")
@@ -300,6 +300,10 @@ def _section(rule: RuleName, entry: Entry, result: dict[str, Any]) -> str:
     if entry.note:
         lines.append(f"{textwrap.fill(entry.note, WIDTH)}\n")
     return "\n".join(lines)
+
+
+def _looks_for(rule: RuleName) -> str:
+    return f"Looks for {LOOKS_FOR[rule]}."
 
 
 def _gain(before: list[float], after: list[float]) -> str:

@@ -28,6 +28,10 @@ MAX_POSITIONS = 8
 """Positions in the split that pictures are taken from: each keeps a batch on the device until the next report."""
 
 
+_CANDIDATES = 4
+"""Examples that are read at most for each training example of which a picture is drawn."""
+
+
 class RunArtifacts:
     """The files of one run. Every method raises `OSError`."""
 
@@ -85,17 +89,14 @@ class NoArtifacts(RunArtifacts):
 
 
 def training_examples(plan: Plan, dataset: Dataset) -> list[Picture]:
-    """Pictures of `report.pictures` examples spread over the training split, augmented as a step augments them.
+    """Pictures of `report.pictures` examples spread over the training split, augmented as a step augments them; with
+    different labels if a few times as many examples have them.
 
     Empty if the task draws none. Raises what the task raises.
     """
     if type(plan.task).examples is Task.examples:
         return []
-    rows = [
-        row
-        for index in spread_examples(plan.config.report.pictures, len(dataset))
-        if (row := _single_row(dataset, index))
-    ]
+    rows = _differing_rows(dataset, plan.config.report.pictures)
     if not rows:
         return []
     batch = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
@@ -104,6 +105,22 @@ def training_examples(plan: Plan, dataset: Dataset) -> list[Picture]:
         torch.manual_seed(plan.config.seed)
         batch = plan.task.augment(batch)
     return plan.task.examples({name: tensor.numpy() for name, tensor in batch.items()})
+
+
+def _differing_rows(dataset: Dataset, count: int) -> list[dict[str, torch.Tensor]]:
+    """At most `count` examples as batches of one; those with the label of an earlier one only if there are no others
+    among `_CANDIDATES` times as many."""
+    stride = max(len(dataset) // max(_CANDIDATES * count, 1), 1)
+    candidates = dict.fromkeys([*spread_examples(count, len(dataset)), *range(0, len(dataset), stride)])
+    different: dict[bytes, dict[str, torch.Tensor]] = {}
+    alike: list[dict[str, torch.Tensor]] = []
+    for index in candidates:
+        if len(different) == count or (row := _single_row(dataset, index)) is None:
+            continue
+        label = next((row[name] for name in ("label", "labels") if name in row), torch.tensor(len(different)))
+        if different.setdefault(label.numpy().tobytes(), row) is not row:
+            alike.append(row)
+    return [*different.values(), *alike][:count]
 
 
 def spread_examples(count: int, total: int) -> list[int]:

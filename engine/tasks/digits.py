@@ -63,6 +63,15 @@ class DigitImages:
         return batch if self._labels is None else {**batch, "labels": self._labels[rows]}
 
 
+def _pictures(batch: dict[str, npt.NDArray[Any]], names: list[str]) -> list[Picture]:
+    """The images of a batch, each called by its name in `names`."""
+    import numpy as np
+
+    gray = (batch["pixels"] * 255).astype(np.uint8).repeat(3, axis=1).transpose(0, 2, 3, 1)
+    shown = zip(names, batch["labels"], gray, strict=True)
+    return [Picture(name, f"#{row} label {label}", pixels) for row, (name, label, pixels) in enumerate(shown, 1)]
+
+
 class Digits(Task):
     """Classifies scikit-learn's handwritten digits with a small convnet."""
 
@@ -110,11 +119,11 @@ class Digits(Task):
 
     def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """The images, each with its digit."""
-        import numpy as np
+        return _pictures(batch, ["input"] * len(batch["labels"]))
 
-        gray = (batch["pixels"] * 255).astype(np.uint8).repeat(3, axis=1).transpose(0, 2, 3, 1)
-        labels = batch["labels"]
-        return [Picture("input", f"{row + 1}: {labels[row]}", pixels) for row, pixels in enumerate(gray)]
+    def pictures(self, batch: dict[str, npt.NDArray[Any]], predictions: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+        """The images, each with its digit and the predicted one."""
+        return _pictures(batch, [f"predicted {digit}" for digit in predictions["logits"].argmax(axis=1)])
 
     def inputs(self, data: DigitsData, source: Path) -> DigitImages:
         """A user's images: `.npy` with 64 values per image, from 0 to 16; or CSV with 64 columns and optionally

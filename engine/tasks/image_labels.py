@@ -109,7 +109,7 @@ class ImageLabels(Labelled):
     def examples(self, batch: dict[str, npt.NDArray[Any]]) -> list[Picture]:
         """Training images as the network gets them, each with its label."""
         return [
-            Picture("input", f"{row + 1}: {self._told(batch['label'][row])}", _pixels(image))
+            Picture("input", f"#{row + 1} label {self._told(batch['label'][row])}", _pixels(image))
             for row, image in enumerate(batch["image"])
         ]
 
@@ -117,8 +117,8 @@ class ImageLabels(Labelled):
         """Images with label and prediction as the title."""
         return [
             Picture(
-                f"predicted: {self._guessed(predictions, row)}",
-                f"{row + 1}: {self._told(batch['label'][row])}",
+                f"predicted {self._guessed(predictions, row)}",
+                f"#{row + 1} label {self._told(batch['label'][row])}",
                 _pixels(image),
             )
             for row, image in enumerate(batch["image"])

@@ -53,7 +53,7 @@ def test_images_are_drawn_with_their_labels() -> None:
     pictures = drawn(TEXT)
     assert len(pictures) == 6
     assert all(picture.pixels.shape == (16, 16, 3) for picture in pictures)
-    words = [picture.example.partition(": ")[2] for picture in pictures]
+    words = [picture.example.partition(" label ")[2] for picture in pictures]
     assert all(set(text.partition(" and ")[0].split(", ")) <= {*CT_LABELS, "none"} for text in words)
     assert len(set(words)) > 1
     assert len(drawn(TEXT, "report.pictures=2")) == 2
@@ -85,7 +85,7 @@ def test_unreadable_example_is_omitted(tmp_path: Path) -> None:
     one = ["data.label=liver", f"data.source={tmp_path / 't.csv'}", "data.max_bad_rows=5", "report.pictures=10"]
     chosen = drawn(TEXT, *one)
     assert 0 < len(chosen) <= 5
-    assert {picture.example.partition(": ")[2] for picture in chosen} <= {"liver 0", "liver 1"}
+    assert {picture.example.partition(" label ")[2] for picture in chosen} <= {"liver 0", "liver 1"}
 
 
 def test_predictions_are_drawn_above_image_and_label() -> None:
@@ -95,9 +95,23 @@ def test_predictions_are_drawn_above_image_and_label() -> None:
     names = made.task._names  # type: ignore[attr-defined]
     logits = np.eye(len(names), dtype=np.float32)[[0, 0]] * 9
     first, second = made.task.pictures(arrays, {"logits": logits})
-    assert first.name.startswith(f"predicted: {names[0]} ")
-    assert first.example == f"1: {names[int(arrays['label'][0])]}"
-    assert second.example.startswith("2: ")
+    assert first.name.startswith(f"predicted {names[0]} ")
+    assert first.example == f"#1 label {names[int(arrays['label'][0])]}"
+    assert second.example.startswith("#2 label ")
+
+
+def test_digits_are_drawn_with_different_labels_and_predictions() -> None:
+    text = 'task = "digits"\nepochs = 1\n[data]\nbatch_per_core = 8\n[optim]\nlr = 0.001\n'
+    assert len({picture.example.partition(" label ")[2] for picture in drawn(text)}) == 8
+
+    made = planned(text)
+    batch = made.task.load(made.data, 0).valid.fetch(np.array([0, 1]))
+    arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in batch.items()}
+    pictures = made.task.pictures(arrays, {"logits": np.eye(10, dtype=np.float32)[[7, 1]]})
+    assert [picture.name for picture in pictures] == ["predicted 7", "predicted 1"]
+    labels = [int(label) for label in arrays["labels"]]
+    assert [picture.example for picture in pictures] == [f"#1 label {labels[0]}", f"#2 label {labels[1]}"]
+    assert pictures[0].pixels.shape == (8, 8, 3)
 
 
 def test_a_task_without_pictures_draws_none(monkeypatch: pytest.MonkeyPatch) -> None:

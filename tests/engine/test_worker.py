@@ -55,10 +55,19 @@ def test_layer_table_has_the_shapes_of_a_step(whole: Run) -> None:
 
 
 def test_training_examples_are_drawn_before_the_first_step(whole: Run) -> None:
-    kept = whole.one(ev.PicturesKept)
-    assert (kept.epoch, kept.step, len(kept.pictures)) == (0, 0, 4)
+    kept = whole.all(ev.PicturesKept)[0]
+    assert (kept.epoch, kept.step, len(kept.pictures)) == (0, 0, 8)
     assert kept.t < whole.all(ev.EpochStarted)[0].t
     assert all((whole.dir / picture.path).read_bytes().startswith(b"\x89PNG") for picture in kept.pictures)
+
+
+def test_predictions_are_drawn_after_each_evaluation(whole: Run) -> None:
+    kept = whole.all(ev.PicturesKept)[1:]
+    assert [(pictures.epoch, pictures.step) for pictures in kept] == [
+        (epoch.epoch, epoch.step) for epoch in whole.all(ev.EpochEnded)
+    ]
+    assert len({tuple(picture.example for picture in pictures.pictures) for pictures in kept}) == 1
+    assert all(picture.name.startswith("predicted ") for pictures in kept for picture in pictures.pictures)
 
 
 def test_nothing_is_compiled_after_warm_up(whole: Run) -> None:
@@ -72,14 +81,20 @@ def test_nothing_is_compiled_after_warm_up(whole: Run) -> None:
 
 
 def test_one_transfer_per_report_and_per_save(whole: Run) -> None:
-    reports = saves = 0
+    reports = saves = evaluations = others = 0
+    # The inputs and the predictions of the six evaluation batches, each of which has an example with a picture.
+    of_pictures = 2 * whole.one(ev.TrainingPlanned).valid_steps
     for event in whole.events():
         if isinstance(event, ev.MetersReported):
             reports += 1
         elif isinstance(event, ev.CheckpointSaved):
             saves += 1
         elif isinstance(event, ev.XlaMetricsRead):
-            assert event.transfers_from_device == reports + saves
+            others = event.transfers_from_device - reports - saves
+            assert 0 <= others - of_pictures * evaluations <= of_pictures
+        elif isinstance(event, ev.PicturesKept) and event.epoch:
+            evaluations += 1
+    assert others == of_pictures * evaluations == of_pictures * len(whole.all(ev.EpochEnded))
 
 
 def test_each_step_runs_one_program(whole: Run) -> None:

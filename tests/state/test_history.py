@@ -259,3 +259,37 @@ def test_memory_combined_while_it_is_sampled_equals_memory_combined_at_once() ->
             sample = on_device if process % 2 else on_host
             series[process].add(sample, MemoryPoint.join)
         assert kept.of(series) == combined_memory().of(series)
+
+
+def test_traffic_over_time_is_summed_over_the_hosts_and_cpu_use_is_their_mean() -> None:
+    def host(t: float, cpu_percent: float, read: int | None) -> ev.HostSampled:
+        return ev.HostSampled(
+            t=T0 + t,
+            cpu_percent=cpu_percent,
+            memory_used_bytes=1,
+            memory_total_bytes=99,
+            processes=[],
+            disk_read_bytes_per_s=read,
+        )
+
+    journals: dict[str, list[ev.Event]] = {
+        "supervisor-0": [host(1, 20.0, 100), host(3, 40.0, 300)],
+        "supervisor-1": [host(2, 60.0, None), host(4, math.nan, None), host(5, 80.0, 7)],
+    }
+    snapshot = seen(journals, around(T0 + 9))
+    points = [(p.t - T0, p.cpu_percent, p.disk_read_bytes_per_s) for p in snapshot.memory_history]
+    assert points == [(1, 20, 100), (2, 40, 100), (3, 50, 300), (4, 50, 300), (5, 60, 307)]
+    assert {p.network_sent_bytes_per_s for p in snapshot.memory_history} == {None}
+    assert (snapshot.memory.disk_read_bytes_per_s, snapshot.memory.network_sent_bytes_per_s) == (307, None)
+
+
+def test_traffic_of_a_long_run_is_a_mean() -> None:
+    [sample] = of(supervisor_events(None), ev.HostSampled)
+    events: list[ev.Event] = [
+        msgspec.structs.replace(sample, t=T0 + k, cpu_percent=100.0 * (k % 2), network_sent_bytes_per_s=k % 2 * 1000)
+        for k in range(16_384)
+    ]
+    points = seen({"supervisor-0": events}, around(T0 + 20_000)).memory_history
+    assert len(points) < 1_000
+    assert [point.cpu_percent for point in points] == pytest.approx([50.0] * len(points))
+    assert [point.network_sent_bytes_per_s for point in points] == pytest.approx([500.0] * len(points))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -204,6 +205,37 @@ def test_zombie_process_is_not_sampled() -> None:
 
     assert {process.role for process in sampler.sample().processes} == {"supervisor"}
     worker.communicate()
+
+
+def test_traffic_of_the_host_is_the_bytes_per_second_between_two_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(NamedTuple):
+        read_bytes: int = 0
+        write_bytes: int = 0
+        bytes_recv: int = 0
+        bytes_sent: int = 0
+
+    def traffic(sample: ev.HostSampled) -> list[int | None]:
+        disk = [sample.disk_read_bytes_per_s, sample.disk_written_bytes_per_s]
+        return [*disk, sample.network_received_bytes_per_s, sample.network_sent_bytes_per_s]
+
+    disks: Counted | None = Counted(read_bytes=1000, write_bytes=5)
+    interfaces = {"lo": Counted(bytes_recv=1), "eth0": Counted(bytes_recv=10, bytes_sent=20)}
+    monkeypatch.setattr("psutil.disk_io_counters", lambda: disks)
+    monkeypatch.setattr("psutil.net_io_counters", lambda *, pernic: interfaces)
+    now = 100.0
+    sampler = HostSampler(os.getpid(), lambda: now)
+
+    now, disks = 102.0, Counted(read_bytes=5000, write_bytes=5)
+    interfaces = {"lo": Counted(bytes_recv=9999), "eth0": Counted(bytes_recv=30, bytes_sent=80)}
+    assert traffic(sampler.sample()) == [2000, 0, 10, 30]
+
+    # The counters were reset, then the system hides those of the disks, then the clock is set back.
+    now, disks = 103.0, Counted(read_bytes=1, write_bytes=7)
+    assert traffic(sampler.sample()) == [None, 2, 0, 0]
+    now, disks = 104.0, None
+    assert traffic(sampler.sample()) == [None, None, 0, 0]
+    now = 50.0
+    assert traffic(sampler.sample()) == [None] * 4
 
 
 STARTS_A_RANK = """

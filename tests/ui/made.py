@@ -153,6 +153,11 @@ def memory_history() -> list[MemoryPoint]:
             hbm_used_bytes=(9 << 30) + min(second, 20) * (40 << 20),
             host_used_bytes=(2 << 30) + min(second, 30) * (34 << 20),
             rss_bytes=(900 + second) << 20,
+            cpu_percent=60 + 30 * math.sin(second / 5),
+            disk_read_bytes_per_s=max(40 - second, 0) << 20,
+            disk_written_bytes_per_s=(30 << 20) if second % 20 == 19 else 4096,
+            network_received_bytes_per_s=1500 + 100 * (second % 7),
+            network_sent_bytes_per_s=900,
         )
         for second in range(60)
     ]
@@ -314,6 +319,10 @@ def running(num_cores: int = 8) -> Snapshot:
             host_cpu_percent=87.5,
             host_used_bytes=3 << 30,
             host_total_bytes=24 << 30,
+            disk_read_bytes_per_s=0,
+            disk_written_bytes_per_s=30 << 20,
+            network_received_bytes_per_s=1700,
+            network_sent_bytes_per_s=900,
             processes=[
                 ProcessSample(pid=4243, role="worker", rss_bytes=950 << 20, cpu_percent=171.0),
                 ProcessSample(pid=4242, role="supervisor", rss_bytes=31 << 20, cpu_percent=0.7),

@@ -24,6 +24,7 @@ from tests.ui.driving import AppPilot, until
 from tests.ui.test_panels import joined
 from tests.ui.test_pictures import DRAWN_BY
 from tputui.compare.compare import compare
+from tputui.config_diff import texts
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.charts.columns import WEIGHTS
@@ -291,10 +292,23 @@ def test_metrics_name_the_best_and_reasons_for_gaps() -> None:
 def test_only_different_keys_are_listed_with_signs() -> None:
     shown = part(paces.pair())
     drawing = ComparedConfigPanel().draw(shown, 60, 20)
-    assert joined([*drawing.rows]).split() == ["A", "B", "optim.lr", "0.0005", "\u2260", "0.001"]
+    different, _, equal = joined([*drawing.rows]).partition("Equal")
+    assert different.split() == ["A", "B", "optim.lr", "0.0005", "\u2260", "0.001"]
+    assert equal.split()[:2] == ["15", "keys"]
+    assert "optim.lr " not in equal
     assert drawing.note == "1 of 16 keys differs"
-    equal = drawn(ComparedConfigPanel, part([paces.run("a"), paces.run("b")]))
-    assert equal.strip() == "all 16 keys are equal"
+    same = drawn(ComparedConfigPanel, part([paces.run("a"), paces.run("b")]))
+    assert same.split()[:8] == ["all", "16", "keys", "are", "equal", "Equal", "16", "keys"]
+
+
+@pytest.mark.parametrize("width", [78, 118, 158, 198])
+def test_equal_keys_are_beside_each_other_and_all_there(width: int) -> None:
+    shown = part(paces.pair())
+    lines = joined([*ComparedConfigPanel().draw(shown, width, 20).rows]).partition("Equal")[2].splitlines()[1:]
+    words = " ".join(lines).split()
+    assert all(key in words for key in texts(shown.snapshots[0].config) if key != "optim.lr")
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) <= 15 // (width // 60 or 1) + 1
 
 
 def test_the_base_comes_first_in_the_tables() -> None:

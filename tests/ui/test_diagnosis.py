@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from tests.ui import diagnosed, made, pods
@@ -9,7 +11,7 @@ from tests.ui.driving import AppPilot, drive, first_frame, monitor, text, until
 from tests.ui.monitored import app_of
 from tputui.diagnosis.diagnose import RecentVerdicts, diagnose
 from tputui.diagnosis.goodput import goodput_of
-from tputui.diagnosis.verdict import Verdict, found
+from tputui.diagnosis.verdict import RuleName, Verdict, found
 from tputui.state.snapshot import Snapshot
 from tputui.text import verdict_lines
 from tputui.ui.app import ScreenApp
@@ -68,10 +70,41 @@ def test_without_findings_it_claims_no_more_than_doctor() -> None:
     drawing = panel.draw(DiagnosisPanel.pick(run), 200, 40)
     first, *rows = ["".join(span.text for span in line) for line in (*drawing.head, *drawing.rows)]
     assert first == " no findings"
-    of_doctor = [*verdict_lines.goodput_blocks(goodput_of(run), None), *verdict_lines.blocks(diagnose(run))]
-    assert {"".join(row.split()) for row in of_doctor} <= {"".join(row.split()) for row in rows}
-    assert any(row.split()[:2] == ["nothing", "found"] and "recompile, sync, fallback" in row for row in rows)
-    assert any("slow host" in row and "not available: the run has one host" in row for row in rows)
+    goodput = [*verdict_lines.goodput_blocks(goodput_of(run), None)]
+    assert [row.strip() for row in rows[: len(goodput)]] == [line.strip() for line in goodput]
+
+    verdicts = diagnose(run)
+    assert {verdict.status for verdict in verdicts} == {"not available"}
+    checked, unchecked = rows.index("   checked, nothing found  11 rules"), rows.index("   not checked  7 rules")
+    assert checked < unchecked == len(rows) - 8
+    assert "   recompile       programs that compile again after warm-up" in rows[checked:unchecked]
+    assert (
+        "   slow host       a host that the others wait for in every step: not available, the run has one host" in rows
+    )
+    for verdict in verdicts:
+        title, reason = verdict_lines.TITLES[verdict.rule], f": not available, {verdict.text}"
+        assert any(row.strip().startswith(title) and row.endswith(reason) for row in rows[unchecked:])
+    assert len(rows[checked:unchecked]) - 2 + len(verdicts) == len(get_args(RuleName))
+
+
+@pytest.mark.parametrize("width", [78, 118, 158])
+def test_findings_come_before_goodput_and_rules_in_full_screen(width: int) -> None:
+    panel = DiagnosisPanel()
+    panel.set_class(True, "-maximised")
+    run = made.changed(diagnosed.slowed(), time_spent=diagnosed.time_spent())
+    drawing = panel.draw(DiagnosisPanel.pick(run), width, 20)
+    rows = ["".join(span.text for span in line) for line in drawing.rows]
+    found_at = next(at for at, row in enumerate(rows) if "recompile" in row and "train.py:41" in row)
+    goodput_at = next(at for at, row in enumerate(rows) if row.split()[:1] == ["goodput"])
+    rules_at = next(at for at, row in enumerate(rows) if "checked, nothing found" in row)
+    assert found_at == 0 < goodput_at < rules_at
+    assert not any(row.startswith("   recompile  ") for row in rows[rules_at:])
+
+
+def test_rules_fill_the_panel_where_there_is_room_for_all_of_them() -> None:
+    run = made.changed(made.running(), time_spent=diagnosed.time_spent())
+    assert any("checked, nothing found" in row for row in drawn(run, height=40))
+    assert not any("checked, nothing found" in row for row in drawn(run, height=12))
 
 
 def test_a_short_run_says_how_many_steps_are_missing() -> None:

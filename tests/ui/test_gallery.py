@@ -89,6 +89,60 @@ def test_pictures_follow_the_newest_epoch(tmp_path: Path) -> None:
     drive(ScreenApp(lambda: MonitorScreen(source, tmp_path)), script)
 
 
+def test_n_goes_through_the_epochs_with_pictures(tmp_path: Path) -> None:
+    views = [view(tmp_path, epoch=epoch, examples=1) for epoch in (0, 1, 2)]
+    source = made.HandSource(made.changed(made.running(), pictures=views[-1], picture_history=views))
+
+    async def script(pilot: AppPilot) -> None:
+        def title() -> str:
+            return text(pilot.app.screen).splitlines()[0]
+
+        await opened(pilot)
+        assert "n N: epochs start to 2" in title()
+        await pilot.press("N")
+        await until(pilot, lambda: "epoch 1 \u00b7 step 110" in title())
+        await pilot.press("N", "N")
+        await until(pilot, lambda: "training examples" in title())
+        await pilot.press("n")
+        await until(pilot, lambda: "epoch 1 \u00b7 step 110" in title())
+
+        # A new epoch does not replace the chosen one; behind the last one, new epochs are followed again.
+        more = [*views, view(tmp_path, epoch=3, examples=1)]
+        source.served = made.changed(source.served, pictures=more[-1], picture_history=more)
+        await until(pilot, lambda: "epochs start to 3" in title())
+        assert "epoch 1 \u00b7 step 110" in title()
+        await pilot.press("n", "n")
+        await until(pilot, lambda: "epoch 3 \u00b7 step 330" in title())
+        more = [*more, view(tmp_path, epoch=4, examples=1)]
+        source.served = made.changed(source.served, pictures=more[-1], picture_history=more)
+        await until(pilot, lambda: "epoch 4 \u00b7 step 440" in title())
+
+        # Looking back, later epochs are not there yet.
+        source.served = made.changed(source.served, pictures=views[1], picture_history=views[:2])
+        await until(pilot, lambda: "epoch 1 \u00b7 step 110" in title())
+
+    drive(ScreenApp(lambda: MonitorScreen(source, tmp_path)), script)
+
+
+def test_n_says_that_there_is_one_epoch_only(tmp_path: Path) -> None:
+    async def script(pilot: AppPilot) -> None:
+        await opened(pilot)
+        await pilot.press("n")
+        assert "there are pictures of one epoch only" in text(pilot.app.screen)
+
+    drive(monitor(pictured(tmp_path), run_dir=tmp_path), script)
+
+
+@pytest.mark.parametrize(("size", "side"), [((118, 30), 24), ((198, 44), 40), ((158, 39), 32)])
+def test_few_small_pictures_are_enlarged_until_they_fill_the_panel(size: tuple[int, int], side: int) -> None:
+    small = Pixels(8, 8, bytes(3 * 64))
+    examples = [Example(f"#{number} label 7", (Tile("predicted 1", small),)) for number in range(1, 5)]
+    rows = ImageGrid(examples, *size, Drawer(scaled, coloured))
+    assert len(rows) <= size[1]
+    widths = {len(span.text) for row in rows for span in row if UPPER_HALF in span.text}
+    assert widths == {side}
+
+
 def test_a_file_that_arrives_late_is_shown_in_its_place(tmp_path: Path) -> None:
     snapshot = pictured(tmp_path, examples=1)
     late = tmp_path / "pictures" / "epoch-0002" / "0-depth.png"

@@ -828,6 +828,54 @@ def test_memory_shows_its_history() -> None:
     assert "HBM 7" in said
 
 
+def memory_in_full_screen(run: Snapshot, size: tuple[int, int]) -> str:
+    screens: list[str] = []
+
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("6", "enter")
+        screens.append(shown(pilot))
+
+    drive(monitor(run), script, size=size)
+    return screens[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 45), (200, 50)])
+def test_memory_in_full_screen_draws_host_and_device_over_the_run(size: tuple[int, int]) -> None:
+    said = memory_in_full_screen(made.running(), size)
+    for title in (
+        "host CPU 88 %  max 90 %",
+        "host memory 3.0 GiB  max 3.0 GiB",
+        "processes 981 MiB  max 981 MiB",
+        "HBM, fullest core 9.7 GiB  max 9.8 GiB",
+        "disk reads 0 B/s  max 40.0 MiB/s",
+        "disk writes 30.0 MiB/s  max 30.0 MiB/s",
+        "network in 1.7 KiB/s  max 2.1 KiB/s",
+        "network out 900 B/s  max 900 B/s",
+    ):
+        assert title in said
+    assert all(f" {end}\u2524" in said for end in ("100 %", "24.0 GiB", "40.0 MiB/s", "0"))
+    assert "not recorded" not in said
+    blank = sum(not line.strip("\u2502 ") for line in said.splitlines())
+    assert blank == 0
+
+
+def test_memory_in_full_screen_says_which_traffic_was_not_recorded() -> None:
+    run = made.running()
+    memory = msgspec.structs.replace(run.memory, disk_read_bytes_per_s=None, disk_written_bytes_per_s=None)
+    points = [
+        msgspec.structs.replace(point, disk_read_bytes_per_s=None, disk_written_bytes_per_s=None)
+        for point in run.memory_history
+    ]
+    said = memory_in_full_screen(made.changed(run, memory=memory, memory_history=points), (120, 36))
+    assert "disk traffic: not recorded, by an older version or since the system does not count it" in said
+    assert "disk reads" not in said
+    assert "network in" in said
+
+
+def test_memory_in_full_screen_at_the_start_says_what_is_not_known_yet() -> None:
+    assert "memory reading" in memory_in_full_screen(made.starting(), (120, 36))
+
+
 def test_xla_fits_a_narrow_panel() -> None:
     assert all(len(line) <= 28 for line in panel_text(XlaPanel, made.running(), 28, 9).splitlines())
 

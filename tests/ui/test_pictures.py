@@ -48,6 +48,15 @@ def test_monitor(snap_compare: Compare, state: str, size: tuple[int, int]) -> No
     assert snap_compare(monitor(STATES[state]()), terminal_size=size, run_before=first_frame)
 
 
+@pytest.mark.parametrize("size", [*SIZES, (120, 36)], ids=str)
+def test_memory_in_full_screen(snap_compare: Compare, size: tuple[int, int]) -> None:
+    async def enlarge(pilot: AppPilot) -> None:
+        await first_frame(pilot)
+        await pilot.press("6", "enter")
+
+    assert snap_compare(monitor(made.running()), terminal_size=size, run_before=enlarge)
+
+
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_replay(snap_compare: Compare, size: tuple[int, int]) -> None:
     app = monitor(made.running(), player=made.HandPlayer())

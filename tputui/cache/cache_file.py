@@ -35,7 +35,7 @@ from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
 
-FORMAT = 17
+FORMAT = 18
 """Version of the file format. Files of another version of tputui are refused as well."""
 SUFFIX = ".place"
 FILE_BYTES_MAX = 4 << 20

@@ -146,7 +146,7 @@ class ReportConfig(Table, frozen=True, kw_only=True):
     """Seconds between reports, at most 1. Converted to a number of steps by the current step time."""
     every_batches: int | None = None
     """Fixed number of steps between reports; a report is still made when `interval_s` is over."""
-    pictures: int = 4
+    pictures: int = 8
     """Validation examples per epoch whose predictions are saved as pictures, if the task draws them."""
     seal: bool = False
     """Seal the journals of a finished run: about a third smaller, but no longer plain text."""

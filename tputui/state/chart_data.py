@@ -183,7 +183,8 @@ class ThroughputView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Memory at one time, or the maximum over neighbouring samples: as one process sampled it, or of all."""
+    """Memory and traffic at one time, as one process sampled it, or of all. Over neighbouring samples, memory is the
+    maximum, and CPU and traffic are the mean."""
 
     t: float
     """Unix time in seconds."""
@@ -193,15 +194,44 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Over all hosts."""
     rss_bytes: int | None = None
     """Of the processes of the run, over all hosts."""
+    cpu_percent: float | None = None
+    """Mean over the hosts; 100 is every CPU busy."""
+    disk_read_bytes_per_s: float | None = None
+    """As all rates, over all hosts."""
+    disk_written_bytes_per_s: float | None = None
+    network_received_bytes_per_s: float | None = None
+    network_sent_bytes_per_s: float | None = None
+    num_samples: int = 1
+    """Samples that the means are of."""
 
     def join(self, later: MemoryPoint) -> MemoryPoint:
-        """The maximum of both."""
+        """Both together."""
         return MemoryPoint(
             t=later.t,
             hbm_used_bytes=_most(self.hbm_used_bytes, later.hbm_used_bytes),
             host_used_bytes=_most(self.host_used_bytes, later.host_used_bytes),
             rss_bytes=_most(self.rss_bytes, later.rss_bytes),
+            num_samples=self.num_samples + later.num_samples,
+            **{name: self._mean(later, name) for name in RATES},
         )
+
+    def _mean(self, later: MemoryPoint, name: str) -> float | None:
+        left: float | None = getattr(self, name)
+        right: float | None = getattr(later, name)
+        if left is None or right is None:
+            return right if left is None else left
+        share = later.num_samples / (self.num_samples + later.num_samples)
+        return left + (right - left) * share
+
+
+RATES = (
+    "cpu_percent",
+    "disk_read_bytes_per_s",
+    "disk_written_bytes_per_s",
+    "network_received_bytes_per_s",
+    "network_sent_bytes_per_s",
+)
+"""The fields of a `MemoryPoint` of which neighbours are averaged."""
 
 
 def _most(left: int | None, right: int | None) -> int | None:

@@ -11,13 +11,14 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import compress, count
 from operator import is_not, itemgetter
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from msgspec.structs import astuple
 
-from tputui.state.chart_data import MemoryPoint, XlaPoint
+from tputui.state.chart_data import RATES, MemoryPoint, XlaPoint
 from tputui.state.state_struct import POINTS_MAX, Downsampled, last_of
 
 PointT = TypeVar("PointT", MemoryPoint, XlaPoint)
@@ -91,7 +92,8 @@ class Combined(Generic[PointT]):
 
 
 def combined_memory() -> Combined[MemoryPoint]:
-    """Memory over time: device memory of the fullest core; host memory and processes summed over the hosts."""
+    """Memory over time: device memory of the fullest core; host memory, processes and traffic summed over the hosts,
+    and the mean of their CPU use."""
     return Combined(MemoryPoint.join, _Memory)
 
 
@@ -101,26 +103,27 @@ def combined_xla(owners: Sequence[int]) -> Combined[XlaPoint]:
 
 
 class _Memory(_Totals[MemoryPoint]):
-    """Memory of all processes."""
+    """Memory and traffic of all processes."""
 
     def __init__(self) -> None:
-        self._hbm, self._host, self._rss = _Greatest(), _Total(), _Total()
+        self._totals: dict[str, _Total] = {
+            "hbm_used_bytes": _Greatest(),
+            "host_used_bytes": _Total(),
+            "rss_bytes": _Total(),
+            **{name: _HostMean() if name == "cpu_percent" else _Rate() for name in RATES},
+        }
 
     def replace(self, process: int, sample: MemoryPoint) -> None:
-        if sample.hbm_used_bytes is not None:
-            self._hbm.replace(process, sample.hbm_used_bytes)
-        if sample.host_used_bytes is not None:
-            self._host.replace(process, sample.host_used_bytes)
-        if sample.rss_bytes is not None:
-            self._rss.replace(process, sample.rss_bytes)
+        for name, total in self._totals.items():
+            if (value := getattr(sample, name)) is not None:
+                total.replace(process, value)
 
     def take_point(self, t: float) -> MemoryPoint:
-        hbm, host, rss = self._hbm.take_peak(), self._host.take_peak(), self._rss.take_peak()
-        return MemoryPoint(t=t, hbm_used_bytes=hbm, host_used_bytes=host, rss_bytes=rss)
+        return MemoryPoint(t=t, **{name: total.take() for name, total in self._totals.items()})  # type: ignore[arg-type]
 
     def copy(self) -> Self:
         copied = type(self)()
-        copied._hbm, copied._host, copied._rss = self._hbm.copy(), self._host.copy(), self._rss.copy()
+        copied._totals = {name: total.copy() for name, total in self._totals.items()}
         return copied
 
 
@@ -166,8 +169,8 @@ class _Total:
 
     def copy(self) -> Self:
         """An independent copy."""
-        copied = type(self)()
-        copied.value, copied.peak, copied.newest = self.value, self.peak, self.newest.copy()
+        copied = copy(self)
+        copied.newest = self.newest.copy()
         return copied
 
     def replace(self, process: int, value: float) -> None:
@@ -177,10 +180,38 @@ class _Total:
         if self.value > self.peak:
             self.peak = self.value
 
-    def take_peak(self) -> int | None:
+    def take(self) -> float | None:
         """The greatest value after the replacements since the last call; None if there is no value."""
         peak, self.peak = self.value if self.peak == -math.inf else self.peak, -math.inf
         return int(peak) if self.newest else None
+
+
+class _Rate(_Total):
+    """The sum of the newest values of all processes, of which the mean over time is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sum, self._num_values = 0.0, 0
+
+    def replace(self, process: int, value: float) -> None:
+        """Sets the newest value of a process."""
+        super().replace(process, value)
+        self._sum, self._num_values = self._sum + self.value, self._num_values + 1
+
+    def take(self) -> float | None:
+        """The mean over the replacements since the last call; None if there is no value."""
+        mean = self._sum / self._num_values if self._num_values else self.value
+        self._sum, self._num_values = 0.0, 0
+        return mean if self.newest else None
+
+
+class _HostMean(_Rate):
+    """The mean over the hosts in place of their sum."""
+
+    def take(self) -> float | None:
+        """As that of a rate."""
+        total = super().take()
+        return total / len(self.newest) if total is not None else None
 
 
 class _Greatest(_Total):

@@ -183,11 +183,19 @@ def device_memory(event: MemorySampled) -> MemoryPoint | None:
 
 
 def host_memory(event: HostSampled) -> MemoryPoint | None:
-    """The memory of the host and of the processes on it; None if the sample has no time."""
+    """Memory, CPU and traffic of the host, and memory of the processes on it; None if the sample has no time."""
     if not math.isfinite(event.t):
         return None
-    rss_bytes = sum(process.rss_bytes for process in event.processes)
-    return MemoryPoint(t=event.t, host_used_bytes=event.memory_used_bytes, rss_bytes=rss_bytes)
+    return MemoryPoint(
+        t=event.t,
+        host_used_bytes=event.memory_used_bytes,
+        rss_bytes=sum(process.rss_bytes for process in event.processes),
+        cpu_percent=event.cpu_percent if math.isfinite(event.cpu_percent) else None,
+        disk_read_bytes_per_s=event.disk_read_bytes_per_s,
+        disk_written_bytes_per_s=event.disk_written_bytes_per_s,
+        network_received_bytes_per_s=event.network_received_bytes_per_s,
+        network_sent_bytes_per_s=event.network_sent_bytes_per_s,
+    )
 
 
 def has_worker(processes: list[ProcessSample]) -> bool:

@@ -65,6 +65,8 @@ EndT = TypeVar("EndT", ev.TrainingEnded, ev.RunEnded)
 SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
 RANK_EXITS_MAX = 4_096
+PICTURED_EPOCHS_MAX = 200
+"""Newest epochs of which pictures are known."""
 
 _STEPPING_OR_SAVING = STEPPING | {"saving"}
 _MANY_METRICS = (
@@ -131,7 +133,10 @@ class ProcessState(StateStruct):
         default_factory=list
     )
     """Examples left out; the last one has the count of all."""
-    pictures: ev.PicturesKept | None = None
+    pictures: Annotated[list[ev.PicturesKept], msgspec.Meta(max_length=PICTURED_EPOCHS_MAX)] = msgspec.field(
+        default_factory=list
+    )
+    """Those of the newest epochs, in order of the epochs."""
     failure: ev.FailureRaised | None = None
     """The first failure."""
     failure_reported: ev.FailureReported | None = None
@@ -399,6 +404,10 @@ class ProcessState(StateStruct):
         if has_worker(event.processes) or not has_worker(self.processes):
             self.processes = event.processes
 
+    def _pictures_kept(self, event: ev.PicturesKept) -> None:
+        before = [pictures for pictures in self.pictures if pictures.epoch < event.epoch]
+        self.pictures = [*before[1 - PICTURED_EPOCHS_MAX :], event]
+
     def _example_skipped(self, event: ev.ExampleSkipped) -> None:
         if len(self.skipped) == SKIPPED_MAX:
             self.skipped.pop()
@@ -517,7 +526,6 @@ def _shortened(text: str) -> str:
 _NEWEST: dict[type[ev.Event], str] = {
     ev.RunStarted: "run_started",
     ev.WorkerExited: "worker_exited",
-    ev.PicturesKept: "pictures",
     ev.MemoryPredicted: "predicted",
     ev.FlopsCounted: "flops",
     ev.LossNamed: "loss_named",
@@ -547,6 +555,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.DeviceSampled: lambda state, event: state.devices.add(event),
     ev.CoreStatesRead: lambda state, event: state.devices.add_core_states(event),
     ev.HostSampled: ProcessState._host_sampled,
+    ev.PicturesKept: ProcessState._pictures_kept,
     ev.CheckpointSaved: ProcessState._checkpoint_saved,
     ev.CheckpointDropped: ProcessState._checkpoint_dropped,
     ev.RequestSeen: ProcessState._answered,

@@ -255,6 +255,11 @@ class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     processes: list[ev.ProcessSample]
     predicted: ev.MemoryForecast | None = None
     """Memory of a step on one core, predicted before the first step."""
+    disk_read_bytes_per_s: int | None = None
+    """As all rates, by the newest samples, over all hosts; null if no host counts it."""
+    disk_written_bytes_per_s: int | None = None
+    network_received_bytes_per_s: int | None = None
+    network_sent_bytes_per_s: int | None = None
 
 
 class FlopsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,6 +399,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Steps whose values were dropped because the disk was too slow."""
     skipped: SkippedView
     pictures: ev.PicturesKept | None
+    """Those of the newest epoch that has some."""
     warnings: list[str]
     """Newest warnings of the run itself."""
     failure: Failure | None
@@ -427,6 +433,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """In order of epochs; samples if there are more than 512."""
     throughput: ThroughputView | None = None
     """None before the first report."""
+    picture_history: list[ev.PicturesKept] = []
+    """The pictures of each epoch that has some, in order of the epochs, of many the newest."""
     memory_history: list[MemoryPoint] = []
     """In order of time; at most 512 however long the run."""
     device_history: list[DevicePoint] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import attrgetter
 from typing import Any
@@ -28,7 +28,7 @@ from tputui.state import (
     timeline,
 )
 from tputui.state.aligned import COMBINED_MAX
-from tputui.state.chart_data import LoggedView, Segment, ThroughputView
+from tputui.state.chart_data import RATES, LoggedView, Segment, ThroughputView
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
@@ -111,6 +111,7 @@ def build_snapshot(
     cores = core_views.cores_of(state, liveness, now)
     core_columns = core_views.core_columns(state, cores)
     memory = memory_of(state)
+    pictures = state.of_rare_events("pictures", lambda: timeline.pictures(state))
     pace = history.throughput(state, plan, epochs, now, going_on=running)
     step_s, examples_per_s = _speed(state, pace, liveness.condition)
     logged = history.logged(state)
@@ -152,7 +153,8 @@ def build_snapshot(
         dropped_steps=sum(w.dropped_steps for w in state.processes.values()),
         num_senseless=sum(w.num_senseless for w in state.processes.values()),
         skipped=state.of_rare_events("skipped", lambda: timeline.skipped(state)),
-        pictures=state.of_rare_events("pictures", lambda: timeline.pictures(state)),
+        pictures=pictures[-1] if pictures else None,
+        picture_history=pictures,
         # Several hosts may give the same one, such as that the checkpoint of the run could not be written.
         warnings=list(dict.fromkeys(text for w in state.in_order for text in w.log.warnings)),
         failure=root_cause.failure(state),
@@ -432,4 +434,10 @@ def memory_of(state: RunState) -> MemoryView:
         host_total_bytes=sum(host.memory_total_bytes for host in hosts) if hosts else None,
         predicted=next((w.predicted.core for w in state.workers if w.predicted), None),
         processes=[process for writer in state.in_order for process in writer.processes],
+        **{name: _summed(getattr(host, name) for host in hosts) for name in RATES if name != "cpu_percent"},
     )
+
+
+def _summed(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

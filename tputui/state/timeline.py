@@ -150,10 +150,10 @@ def skipped(state: RunState) -> SkippedView:
     return SkippedView(count=sum(event.skipped for event in newest), limit=limit, examples=examples)
 
 
-def pictures(state: RunState) -> ev.PicturesKept | None:
-    """The newest pictures of predictions."""
-    reported = [process.pictures for process in state.in_order if process.pictures]
-    return max(reported, key=lambda event: (event.epoch, event.t), default=None)
+def pictures(state: RunState) -> list[ev.PicturesKept]:
+    """The pictures of each epoch that has some, in order of the epochs; of several processes the newest ones."""
+    reported = sorted((event for process in state.in_order for event in process.pictures), key=lambda event: event.t)
+    return sorted({event.epoch: event for event in reported}.values(), key=lambda event: event.epoch)
 
 
 def requests(state: RunState, submitted: Iterable[RequestView]) -> list[RequestView]:

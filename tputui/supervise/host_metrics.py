@@ -1,6 +1,7 @@
-"""CPU and memory of the host and of the processes of the run.
+"""CPU, memory, disks and network of the host, and CPU and memory of the processes of the run.
 
-CPU use is the difference of two readings, so a process appears only from its second reading on. Sends no signals.
+CPU use and rates are the difference of two readings, so a process appears only from its second reading on. Sends no
+signals.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class HostSampler:
         self._roles: dict[int, str] = {}
         self._children_due = 0.0
         psutil.cpu_percent(None)
+        self._traffic = self._read_traffic()
         self._watch(os.getpid(), "supervisor")
         self._watch(worker_pid, "worker")
 
@@ -55,7 +57,32 @@ class HostSampler:
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
             processes=processes,
+            **self._traffic_rates(),
         )
+
+    def _traffic_rates(self) -> dict[str, int]:
+        """The disk and network fields of a sample: bytes per second since the reading before, if both have the counter
+        and it was not reset."""
+        (before_s, before), (now_s, now) = self._traffic, self._read_traffic()
+        self._traffic = (now_s, now)
+        if now_s <= before_s:
+            return {}
+        changes = {name: total - before[name] for name, total in now.items() if name in before}
+        return {name: round(change / (now_s - before_s)) for name, change in changes.items() if change >= 0}
+
+    def _read_traffic(self) -> tuple[float, dict[str, int]]:
+        """Unix time in seconds, and the bytes counted since boot by the field of the event that has their rate."""
+        counters: dict[str, int] = {}
+        # A container may hide the files of the kernel that these are read from.
+        with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
+            if (disks := self._psutil.disk_io_counters()) is not None:
+                counters |= {"disk_read_bytes_per_s": disks.read_bytes, "disk_written_bytes_per_s": disks.write_bytes}
+        with contextlib.suppress(OSError, RuntimeError, NotImplementedError):
+            interfaces = self._psutil.net_io_counters(pernic=True)
+            if others := [counted for name, counted in interfaces.items() if name not in ("lo", "lo0")]:
+                counters["network_received_bytes_per_s"] = sum(counted.bytes_recv for counted in others)
+                counters["network_sent_bytes_per_s"] = sum(counted.bytes_sent for counted in others)
+        return self._clock(), counters
 
     def survivors(self) -> list[int]:
         """Ids of the sampled processes that the worker started in their own sessions and that still run."""

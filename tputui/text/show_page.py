@@ -86,7 +86,7 @@ _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
 CORES_SHOWN = 16
 """With more cores only the one with the fullest memory has a line."""
-_HISTORIES = ("memory_history", "device_history", "meter_history", "xla_history")
+_HISTORIES = ("picture_history", "memory_history", "device_history", "meter_history", "xla_history")
 NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", "is_behind", *_HISTORIES)
 """Fields for screens, which scripts do not need."""
 OF_ONE_HOST = ("host_index", "cores")

@@ -30,6 +30,27 @@ TITLES: dict[RuleName, str] = {
     "slow_host": "slow host",
 }
 """Names of the rules as views show them."""
+LOOKS_FOR: dict[RuleName, str] = {
+    "out_of_memory": "a run that ended since the memory of the device was exhausted",
+    "memory_trend": "memory that grows steadily while the run trains",
+    "recompile": "programs that compile again after warm-up",
+    "sync": "reads of device values for which the host waits",
+    "fallback": "operations that run on the host CPU",
+    "graph_break": "lines that torch.compile cannot compile",
+    "compile_limit": "functions that torch.compile gave up on",
+    "input": "steps that wait for their batch",
+    "tracing": "steps in which the device waits for tracing",
+    "extra_execution": "more programs in a step than it needs",
+    "padding": "evaluation batches that are mostly padding",
+    "batch_multiple": "a batch per core that is no multiple of 8",
+    "feature_multiple": "matrices with sizes that are no multiple of 128",
+    "precision": "matrix products in float32",
+    "device_idle": "cores that compute nothing for more than 10 % of the time",
+    "throttling": "chips that run slower than they could",
+    "link_health": "problems of links between chips",
+    "slow_host": "a host that the others wait for in every step",
+}
+"""What each rule looks for."""
 WORST = 3
 """Verdicts at the end of `--no-ui`."""
 SHARE_MIN = 0.01

@@ -156,7 +156,7 @@ class HeartbeatSent(Event, frozen=True, kw_only=True, tag=True):
 
 
 class HostSampled(Event, frozen=True, kw_only=True, tag=True):
-    """Host memory and CPU use, measured by the supervisor."""
+    """Memory, CPU, disks and network of the host, measured by the supervisor."""
 
     droppable: ClassVar[bool] = True
 
@@ -168,6 +168,15 @@ class HostSampled(Event, frozen=True, kw_only=True, tag=True):
     """Total host memory."""
     processes: list[ProcessSample]
     """Processes of the run on this host."""
+    disk_read_bytes_per_s: Int | None = None
+    """Read from the disks of the host since the sample before, by all of its processes; null if the system does not
+    count it."""
+    disk_written_bytes_per_s: Int | None = None
+    """Written to them."""
+    network_received_bytes_per_s: Int | None = None
+    """Received over the network interfaces of the host except loopback."""
+    network_sent_bytes_per_s: Int | None = None
+    """Sent over them."""
 
 
 class LogWritten(Event, frozen=True, kw_only=True, tag=True):

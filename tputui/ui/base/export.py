@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from tputui import csv_cells
-from tputui.state.chart_data import CoreValue, Mark
+from tputui.state.chart_data import RATES, CoreValue, Mark
 from tputui.state.snapshot import HostView, LogLine, Snapshot, best_epoch
 from tputui.telemetry import files
 from tputui.ui.base.reader_thread import Frame
@@ -198,17 +198,25 @@ def _memory(snapshot: Snapshot) -> Figures:
     """Current memory usage, then its history."""
     memory = snapshot.memory
     rows: list[tuple[Figure, ...]] = [
-        ("core", reading.core, None, reading.used_bytes, reading.limit_bytes, reading.peak_bytes, None)
+        ("core", reading.core, None, reading.used_bytes, reading.limit_bytes, reading.peak_bytes, None, None)
         for reading in memory.hbm or []
     ]
-    rows += [(p.role, p.pid, None, p.rss_bytes, None, None, p.cpu_percent) for p in memory.processes]
+    rows += [(p.role, p.pid, None, p.rss_bytes, None, None, p.cpu_percent, None) for p in memory.processes]
     if memory.host_used_bytes is not None:
         host = (memory.host_used_bytes, memory.host_total_bytes, None, memory.host_cpu_percent)
-        rows.append(("host", None, None, *host))
+        rows.append(("host", None, None, *host, None))
     for point in snapshot.memory_history:
         was = (("fullest core", point.hbm_used_bytes), ("host", point.host_used_bytes), ("processes", point.rss_bytes))
-        rows += [(of, None, point.t, used, None, None, None) for of, used in was if used is not None]
-    return Figures(("of", "id", "t", "used_bytes", "limit_bytes", "peak_bytes", "cpu_percent"), rows)
+        rows += [(of, None, point.t, used, None, None, None, None) for of, used in was if used is not None]
+        if point.cpu_percent is not None:
+            rows.append(("host", None, point.t, None, None, None, point.cpu_percent, None))
+        rates = ((name, getattr(point, name)) for name in RATES if name != "cpu_percent")
+        rows += [
+            (name.removesuffix("_bytes_per_s"), None, point.t, None, None, None, None, rate)
+            for name, rate in rates
+            if rate is not None
+        ]
+    return Figures(("of", "id", "t", "used_bytes", "limit_bytes", "peak_bytes", "cpu_percent", "bytes_per_s"), rows)
 
 
 def of_marks(marks: Iterable[Mark], part: str = "") -> Figures:

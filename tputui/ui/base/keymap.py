@@ -240,6 +240,10 @@ MONITOR: tuple[Key, ...] = (
 PICTURES: tuple[Key, ...] = (
     Key("p,escape,q", "p esc q", "close", "back", "back to the run", "pictures"),
     *_PLAYER,
+    Key("n", "n", "epoch(1)", "epochs", "pictures of the next epoch; the newest is followed", "pictures",
+        title="show the pictures of the next epoch"),
+    Key("N,shift+n", "N", "epoch(-1)", "", "pictures of the epoch before", "pictures",
+        title="show the pictures of the epoch before"),
     Key("down,j", "\u2193 j", "scroll(1)", "scroll", "scroll down", "pictures", title="scroll down"),
     Key("up,k", "\u2191 k", "scroll(-1)", "", "scroll up", "pictures", title="scroll up"),
     Key("pagedown", "page down", "page(1)", "", "down by a page", "pictures", title="scroll down by a page"),

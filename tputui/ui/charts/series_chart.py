@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from tputui.state.chart_data import Segment, share_between
 from tputui.ui.charts import axis
 from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, visible_data
-from tputui.ui.charts.columns import ChartColumn, columns
+from tputui.ui.charts.columns import ChartColumn, columns, gather
 from tputui.ui.charts.curves import dot_of, draw_band, fill_band, trace
-from tputui.ui.charts.scale import YRange, fitted, scale_for, suggests_log, y_labels
+from tputui.ui.charts.scale import Scale, YRange, fitted, scale_for, suggests_log, y_labels
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Line, Span, joined
+from tputui.ui.render.lines import Line, Span, fit, joined, width_of
 
 _AXIS_LINES = 2
 LEAST_CHART = 7
 """Minimum number of lines of a chart with axes."""
+AREA_WIDTH, AREA_HEIGHT = 38, 3
+"""Minimum cells of an area chart beside others, and minimum lines with its title and without the axis of time."""
+AREA_LEFT = 12
+"""Cells of the axis of area charts, as much as `1023 KiB/s` needs, so that those below each other are aligned."""
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 
@@ -47,6 +52,63 @@ def chart_over_steps(segments: Sequence[Segment], width: int, height: int) -> Ch
     body = braille.compose([braille.DotLayer(mean, "accent")], band=braille.DotLayer(behind, "band"))
     bad = axis.bad_signs([column.x for column in merged if column.bad])
     return Chart([*axis.sided(body, axes), *axis.ruler_lines(axes, bad, None)], axes)
+
+
+class Area(NamedTuple):
+    """A series over the time of the run, drawn as an area from 0 up."""
+
+    title: Line
+    """One line above the chart."""
+    points: Sequence[tuple[float, float]]
+    """Unix time and value, in order of time; at least one."""
+    high: float
+    """The upper end of the axis, more than 0; a greater value raises it."""
+    text: Callable[[float], str]
+    """The upper end as text."""
+
+
+def area_chart(area: Area, x_range: tuple[float, float], width: int, height: int, *, ruler: bool) -> list[Line]:
+    """`height` lines of `width` cells: the title, the area, and with `ruler` two lines for the time since the start.
+
+    `x_range` is the unix time of the start and of the right edge. Of the values in a column of dots the greatest is
+    drawn. `height` must leave a line for the area.
+    """
+    rows = height - 1 - _AXIS_LINES * ruler
+    segments = as_segments([(t, step, value) for step, (t, value) in enumerate(area.points, 1)])
+    scale = Scale(0.0, max(area.high, *(value for _, value in area.points)))
+    labels = {rows - 1: "0", 0: area.text(scale.high)}
+    left = max(axis.left_of(labels), AREA_LEFT)
+    across = width - left
+    x_axis = XAxis(segments, "time", AxisInfo(started=x_range[0]), across * DOTS_X)
+    x_axis.low, x_axis.high = 0.0, max(x_range[1] - x_range[0], 0.0)
+    axes = Axes(x_axis, scale, labels, left, across, rows)
+    canvas = axes.canvas()
+    filled = [column._replace(low=0.0) for column in gather(segments, x_axis.dots())]
+    fill_band(canvas, filled, dot_of(scale, canvas.dots_y))
+    body = axis.sided(braille.compose([braille.DotLayer(canvas, "accent")]), axes)
+    return [fit(area.title, width), *body, *(axis.ruler_lines(axes, {}, None) if ruler else [])]
+
+
+def area_grid(areas: Sequence[Area], x_range: tuple[float, float], width: int, height: int) -> list[Line]:
+    """Area charts beside and below each other on the same axis of time, in `height` lines or as many as they need."""
+    most = min(max(width // AREA_WIDTH, 1), len(areas))
+    # One column fewer if that leaves less of the last row empty.
+    across = min(range(most, max(most - 2, min(most - 1, 1)), -1), key=lambda columns: -len(areas) % columns)
+    down = -(-len(areas) // across)
+    room, lines = width // across - 1, []
+    each, spare = divmod(max(height - _AXIS_LINES, AREA_HEIGHT * down), down)
+    for band in range(down):
+        beside = areas[band * across : (band + 1) * across]
+        is_last = band + 1 == down
+        rows = each + (band < spare) + _AXIS_LINES * is_last
+        charts = [area_chart(area, x_range, room, rows, ruler=is_last) for area in beside]
+        lines += [[span for line in row for span in _framed(line, room)] for row in zip(*charts, strict=True)]
+    return lines
+
+
+def _framed(line: Line, width: int) -> Line:
+    """A line of a chart after a blank, padded to the width of the chart."""
+    return [Span(" "), *line, Span(" " * (width - width_of(line)))]
 
 
 def as_segments(points: Sequence[tuple[float, int, float]]) -> list[Segment]:

@@ -5,7 +5,7 @@ Each run is a column. If the columns do not fit, further tables below repeat the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 from textual import events
@@ -15,7 +15,7 @@ from tputui import formatting as fmt
 from tputui.compare.compare import ComparedRun
 from tputui.compare.table import BEST, FigureRow, figure_rows, notes, raw_rows
 from tputui.compare.verdict import METHOD
-from tputui.config_diff import DiffRow
+from tputui.config_diff import DiffRow, texts
 from tputui.state import facts
 from tputui.state.snapshot import ENDED
 from tputui.ui.base import status_text
@@ -124,14 +124,14 @@ class ComparedFiguresPanel(Panel[ComparedPart]):
 
 
 class ComparedConfigPanel(Panel[ComparedPart]):
-    """Configuration keys whose values differ, and what differs in the code."""
+    """Configuration keys whose values differ, what differs in the code, and the keys whose values are equal."""
 
     key = "4"
     name_shown = "configuration"
-    what = "configuration and code where they differ, the base first; \u2260 marks values that differ from the base"
+    what = "configuration and code, \u2260 marking values that differ from the base; then the keys with equal values"
 
     def draw(self, part: ComparedPart, width: int, height: int) -> Drawing:
-        """The configured keys, then the derived values and the code."""
+        """The configured keys that differ, the derived values and the code, then the keys that are equal."""
         config = part.comparison.config
         number = len(config.rows)
         note = f"{number} of {number + config.num_equal} keys differ{'s' if number == 1 else ''}"
@@ -144,6 +144,11 @@ class ComparedConfigPanel(Panel[ComparedPart]):
             if difference.rows:
                 rows += [[], [Span(f" {title}", "title")]]
                 rows += grid(_titles(part), [_keyed(row, part) for row in difference.rows], width)
+        unequal = {row.key for row in config.rows}
+        values = texts(part.snapshots[part.view.base].config)
+        if equals := [(clean(key), clean(value)) for key, value in values.items() if key not in unequal]:
+            rows += [[], [Span(" Equal", "title"), Span(f"  {fmt.counted(len(equals), 'key')}", "dim")]]
+            rows += _side_by_side(equals, width)
         return Drawing(rows, note=note)
 
     def figures(self) -> Figures:
@@ -154,6 +159,20 @@ class ComparedConfigPanel(Panel[ComparedPart]):
         differences = (*comparison.config.rows, *comparison.code.rows)
         rows: list[tuple[Figure, ...]] = [(row.key, *row.values) for row in differences]
         return Figures(("key", *(run.run for run in comparison.runs)), rows)
+
+
+def _side_by_side(pairs: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
+    """Keys with their values in as many columns as fit, each read from the top; values are aligned."""
+    keys = min(max(cells_of(key) for key, _ in pairs), max(width // 2, 6))
+    values = min(max(cells_of(value) for _, value in pairs), VALUE_WIDTH)
+    across = max((width - _MARGIN) // (keys + values + 2 * _GAP), 1)
+    down = -(-len(pairs) // across)
+    for row in range(down):
+        line: Line = [Span(" " * _MARGIN)]
+        for key, value in ((crop(key, keys), crop(value, values)) for key, value in pairs[row::down]):
+            line.append(Span(key + " " * (keys - cells_of(key) + _GAP), "label"))
+            line.append(Span(value + " " * (values - cells_of(value) + _GAP), "dim"))
+        yield fit(line, width)
 
 
 def _titles(part: ComparedPart) -> list[Cell]:

@@ -81,7 +81,7 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
                 lines = [_row(verdict, min(places, width // _PLACE_SHARE), costs, width, chosen=index == at)]
             rows += lines
             self._rows += [index] * len(lines)
-        others = _rest(part, width, is_full=is_full)
+        others = _rest(part, width, None if is_full else height - len(rows) - self._num_head_rows())
         rows += others
         self._rows += [None] * len(others)
         if found(part.verdicts):
@@ -173,14 +173,34 @@ def nothing_found(part: DiagnosisPart) -> str:
     return f"no findings yet: {part.steps} of {STEPS_MIN} steps"
 
 
-def _rest(part: DiagnosisPart, width: int, *, is_full: bool) -> list[Line]:
-    """What `tputui doctor` prints besides the findings: rules that found nothing, those without an answer, goodput."""
+def _rest(part: DiagnosisPart, width: int, room: int | None) -> list[Line]:
+    """What `tputui doctor` prints besides the findings: goodput, rules that found nothing, those without an answer.
+
+    Shortened if it needs more than `room` lines.
+    """
+    goodput: list[Line] = [[Span(crop(f"   {clean(line)}", width), "dim")] for line in part.goodput]
+    rows = [*goodput, *_rules(part.verdicts, width)]
+    if room is None or len(rows) <= room:
+        return rows
     checked = verdict_lines.checked(part.verdicts)
     listed = [("nothing found", checked)] if checked else []
-    rows = [row for titles, text in [*listed, *verdict_lines.unanswered(part.verdicts)] for row in
-            _listed(titles, clean(text), width, is_cut=not is_full)]  # fmt: skip
-    goodput = [[Span(crop(f"   {clean(line)}", width), "dim")] for line in part.goodput]
-    return [*goodput, *rows] if is_full else [*goodput[:1], *rows]
+    return [*goodput[:1], *(row for titles, text in [*listed, *verdict_lines.unanswered(part.verdicts)] for row in
+            _listed(titles, clean(text), width, is_cut=True))]  # fmt: skip
+
+
+def _rules(verdicts: Sequence[Verdict], width: int) -> Iterator[Line]:
+    """The rules that found nothing with what they look for, then those that were not checked with the reason."""
+    answered = {rule for verdict in verdicts for rule in verdict.rules}
+    clear = [(rule, "") for rule in verdict_lines.TITLES if rule not in answered]
+    unanswered = [(v.rule, f": {v.status}, {v.text}") for v in verdicts if v.status in verdict_lines.UNANSWERED]
+    for head, rules in (("checked, nothing found", clear), ("not checked", unanswered)):
+        if rules:
+            yield []
+            yield [Span(f"   {head}", "title"), Span(f"  {fmt.counted(len(rules), 'rule')}", "dim")]
+        for rule, why in rules:
+            for line in _listed(verdict_lines.TITLES[rule], verdict_lines.LOOKS_FOR[rule] + clean(why), width):
+                name, text = line[0].text[: _TITLE + 5], line[0].text[_TITLE + 5 :]
+                yield [Span(name, "label"), Span(text, "dim")]
 
 
 def _keys(verdicts: Sequence[Verdict]) -> Iterator[object]:
@@ -261,7 +281,7 @@ def _labelled(label: str, text: str, width: int, tone: Tone) -> Iterator[Line]:
         label = ""
 
 
-def _listed(titles: str, text: str, width: int, *, is_cut: bool) -> list[Line]:
+def _listed(titles: str, text: str, width: int, *, is_cut: bool = False) -> list[Line]:
     head = f"   {titles:<{_TITLE}}  "
     room = width - len(head) - 1
     if room < min(_TEXT, width // 2):

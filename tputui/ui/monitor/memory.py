@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -11,14 +12,18 @@ from tputui.state.snapshot import DevicesView, HostView, MemoryView, Snapshot
 from tputui.telemetry.events import HbmReading, ProcessSample
 from tputui.text import phrases
 from tputui.ui.base import host_text, status_text
-from tputui.ui.charts.series_chart import evenly
-from tputui.ui.render.lines import DrawnLate, Line, Span, Tone, bar, clean, crop, paragraph, width_of, wrap
+from tputui.ui.charts.series_chart import Area, area_grid, evenly
+from tputui.ui.render.lines import DrawnLate, Line, Span, Tone, bar, clean, crop, fit, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import Drawing, RunPanel
 
 NEARLY_FULL = 0.9
 """Share of the memory from which a value is highlighted."""
 _PROCESSES_MAX, _LARGEST = 32, 4
 """Maximum number of processes listed; of more the largest ones, since the screen of a host lists its own."""
+
+
+_BESIDE_FROM, _NOW_WIDTH = 140, 60
+"""Cells of the panel from which the charts of the full screen are beside the newest readings, and cells of these."""
 
 
 class MemoryPart(NamedTuple):
@@ -31,6 +36,8 @@ class MemoryPart(NamedTuple):
     duty_history: Sequence[DevicePoint] = ()
     hosts: Sequence[HostView] = ()
     """The hosts of the run if there are several."""
+    started: float | None = None
+    """Unix time of the start of the run."""
 
     def processes(self) -> list[tuple[ProcessSample, int | None]]:
         """The processes that have a line, each with its host if there are several; of many the largest ones."""
@@ -49,7 +56,7 @@ class MemoryPanel(RunPanel[MemoryPart]):
     name_shown = "memory"
     what = (
         "device memory of each core, or why it is not available; duty cycle of a TPU; memory and CPU of the processes "
-        "and of the host; history"
+        "and of the host; history, in full screen with CPU, disks and network of the host"
     )
 
     @staticmethod
@@ -58,41 +65,133 @@ class MemoryPanel(RunPanel[MemoryPart]):
         why = status_text.nothing_yet(snapshot, "memory reading") if _none(snapshot) else ""
         hosts = snapshot.hosts if host_text.has_hosts(snapshot) else ()
         history = snapshot.memory_history
-        return MemoryPart(snapshot.memory, history, why, snapshot.devices, snapshot.device_history, hosts)
+        devices = snapshot.devices, snapshot.device_history
+        return MemoryPart(snapshot.memory, history, why, *devices, hosts, snapshot.started)
 
     def draw(self, part: MemoryPart, width: int, height: int) -> Drawing:
         """Prediction, device, history, host, processes, then one bar per core."""
         memory = part.memory
         if part.why_none:
             return Drawing(paragraph(part.why_none, width, height))
-        few = part.processes()
+        readings = memory.hbm if memory.hbm is not None and len(memory.hbm) > 1 else []
+        areas = _areas(part) if self.has_class("-maximised") else []
+        if not areas:
+            return Drawing(_Rows(self._now(part, width, height, is_full=False), readings, width))
+        started, newest = _times(part)
+        if width >= _BESIDE_FROM:
+            now = self._now(part, _NOW_WIDTH, height, is_full=True)
+            charts = area_grid(areas, (started, newest), width - _NOW_WIDTH - 1, height)
+            return Drawing(_Rows(now, readings, _NOW_WIDTH, charts))
+        now = self._now(part, width, height, is_full=True)
+        room = max(height - len(now) - len(readings), height // 2)
+        return Drawing(_Rows([*area_grid(areas, (started, newest), width, room), *now], readings, width))
+
+    @staticmethod
+    def _now(part: MemoryPart, width: int, height: int, *, is_full: bool) -> list[Line]:
+        """The newest readings; what is drawn over time in full screen is a line each otherwise."""
+        memory, few = part.memory, part.processes()
+        over_time = [*_over_time(part.history, width), *_duty_over_time(part.duty_history, width)]
         rows = [
             *_predicted(memory, width),
             *_device(memory, width, height - len(few) - 4),
-            *_over_time(part.history, width),
-            *_duty_over_time(part.duty_history, width),
+            *([] if is_full else over_time),
             *_device_notes(part, width),
             _host(memory, width),
+            *(_not_counted(part, width) if is_full else []),
             *(process_line(process, width, host) for process, host in few),
         ]
         if len(few) < len(memory.processes):
             rows.append([Span(f" and {len(memory.processes) - len(few):,} more processes, listed by host (h)", "dim")])
-        many = memory.hbm is not None and len(memory.hbm) > 1
-        return Drawing(_Rows(rows, (memory.hbm or []) if many else [], width))
+        return rows
 
 
 class _Rows(DrawnLate):
-    """Lines, then a line per core, drawn on access: a pod has thousands of cores."""
+    """Lines, then a line per core, drawn on access: a pod has thousands of cores. Charts are at the right of them."""
 
-    def __init__(self, lines: Sequence[Line], readings: Sequence[HbmReading], width: int) -> None:
-        self._lines, self._readings, self._width = lines, readings, width
+    def __init__(
+        self, lines: Sequence[Line], readings: Sequence[HbmReading], width: int, charts: Sequence[Line] = ()
+    ) -> None:
+        self._lines, self._readings, self._width, self._charts = lines, readings, width, charts
 
     def __len__(self) -> int:
-        return len(self._lines) + len(self._readings)
+        return max(len(self._lines) + len(self._readings), len(self._charts))
 
     def line_at(self, row: int) -> Line:
-        above = len(self._lines)
-        return self._lines[row] if row < above else _core(self._readings[row - above], self._width)
+        core = row - len(self._lines)
+        line = self._lines[row] if core < 0 else []
+        if 0 <= core < len(self._readings):
+            line = _core(self._readings[core], self._width)
+        if row >= len(self._charts):
+            return line
+        return [*fit(line, self._width), Span(" " * (self._width - width_of(line) + 1)), *self._charts[row]]
+
+
+def _times(part: MemoryPart) -> tuple[float, float]:
+    """Unix time of the start of the run, and of the newest reading."""
+    histories: list[Sequence[MemoryPoint | DevicePoint]] = [part.history, part.duty_history]
+    times = [point.t for points in histories for point in (*points[:1], *points[-1:])]
+    first = min(times)
+    return min(part.started, first) if part.started is not None else first, max(times)
+
+
+def _areas(part: MemoryPart) -> list[Area]:
+    """The charts of the full screen: what at least two readings have, host first."""
+    memory = part.memory
+    of = f" of {len(part.hosts)} hosts" if part.hosts else ""
+    readings, size = memory.hbm or (), fmt.size
+    hbm = max((reading.used_bytes for reading in readings), default=None)
+    hbm_limit = max((reading.limit_bytes for reading in readings), default=0)
+    rss = sum(process.rss_bytes for process in memory.processes) or None
+    drawn: list[tuple[str, str, float | None, float, Callable[[float], str]]] = [
+        (f"host CPU{of}", "cpu_percent", memory.host_cpu_percent, 100.0, fmt.percent),
+        (f"host memory{of}", "host_used_bytes", memory.host_used_bytes, memory.host_total_bytes or 0, size),
+        ("processes", "rss_bytes", rss, 0, size),
+        ("HBM, fullest core", "hbm_used_bytes", hbm, hbm_limit, size),
+        ("disk reads", "disk_read_bytes_per_s", memory.disk_read_bytes_per_s, 0, _per_s),
+        ("disk writes", "disk_written_bytes_per_s", memory.disk_written_bytes_per_s, 0, _per_s),
+        ("network in", "network_received_bytes_per_s", memory.network_received_bytes_per_s, 0, _per_s),
+        ("network out", "network_sent_bytes_per_s", memory.network_sent_bytes_per_s, 0, _per_s),
+    ]
+    areas: list[Area | None] = []
+    for name, field, now, high, text in drawn:
+        values = ((point.t, getattr(point, field)) for point in part.history)
+        areas.append(_area(name, now, [(t, value) for t, value in values if value is not None], high, text))
+    duty = [(point.t, point.duty_cycle_percent) for point in part.duty_history]
+    return [area for area in (*areas, _area("duty cycle", None, duty, 100.0, fmt.percent)) if area is not None]
+
+
+def _area(
+    name: str,
+    now: float | None,
+    points: Sequence[tuple[float, float]],
+    high: float,
+    text: Callable[[float], str],
+) -> Area | None:
+    """The chart of a value, which is `now`, or that of the newest point; None without two points."""
+    if len(points) < 2:
+        return None
+    newest = points[-1][1] if now is None or not math.isfinite(now) else now
+    most = max(newest, *(value for _, value in points))
+    title = [Span(f"{name} ", "label"), Span(text(newest), "strong"), Span(f"  max {text(most)}", "dim")]
+    return Area(title, points, high or most or 1.0, text)
+
+
+def _per_s(bytes_per_s: float) -> str:
+    return f"{fmt.size(bytes_per_s)}/s"
+
+
+def _not_counted(part: MemoryPart, width: int) -> list[Line]:
+    """Why a chart of the traffic of the host is missing."""
+    memory = part.memory
+    counted = {
+        "disk traffic": memory.disk_read_bytes_per_s,
+        "network traffic": memory.network_sent_bytes_per_s,
+    }
+    missing = " and ".join(name for name, rate in counted.items() if rate is None)
+    if not missing or memory.host_used_bytes is None:
+        return []
+    why = f"{missing}: not recorded, by an older version or since the system does not count it"
+    return [[Span(f" {piece}", "dim")] for piece in wrap(why, width - 1)]
 
 
 def _device(memory: MemoryView, width: int, height: int) -> list[Line]:

@@ -1,4 +1,5 @@
-"""The pictures of examples and predictions, over the monitor: the newest epoch that has some, live or replayed.
+"""The pictures of examples and predictions, over the monitor: of the newest epoch that has some or of an earlier one,
+live or replayed.
 
 The files are read and decoded in a thread, once for each version of a file. They are polled, because the files of a run
 on another host may arrive after the journal that names them.
@@ -46,6 +47,8 @@ POLL_S = 2.0
 """Seconds between two polls of the files."""
 PICTURES_MAX = 512
 """Maximum number of pictures read: a journal may name any number of them."""
+_EPOCHS_FROM = 100
+"""Cells of the panel from which its title says of which epochs there are pictures."""
 LEGEND_ROWS_MAX = 2
 """Rows of the legend, so that it leaves most of the panel to the pictures."""
 
@@ -90,6 +93,8 @@ class PicturesScreen(Screen[None]):
         self._ask = ask
         self._replaying = replaying
         self._timed = timed
+        self._epoch: int | None = None
+        """The epoch that the user has chosen; None follows the newest one."""
         self.notices = Notices(self, lambda sentence: self.query_one(NoticeBar).show_notice(sentence))
 
     def compose(self) -> ComposeResult:
@@ -129,8 +134,18 @@ class PicturesScreen(Screen[None]):
 
     @property
     def _view(self) -> ev.PicturesKept | None:
-        """The pictures that the newest frame names."""
-        return self._moment.frame.snapshot.pictures if self._moment is not None else None
+        """The pictures of the chosen epoch, as of the newest frame; of the newest epoch if it has none of that one."""
+        views = self._views
+        chosen = (view for view in views if view.epoch == self._epoch)
+        return next(chosen, views[-1] if views else None)
+
+    @property
+    def _views(self) -> Sequence[ev.PicturesKept]:
+        """The pictures of all epochs that the newest frame names."""
+        if self._moment is None:
+            return ()
+        snapshot = self._moment.frame.snapshot
+        return snapshot.picture_history or list(filter(None, [snapshot.pictures]))
 
     @property
     def _in_past(self) -> bool:
@@ -151,7 +166,9 @@ class PicturesScreen(Screen[None]):
         message.stop()
         if self._moment is not None and message.view == self._view:
             examples = examples_of(message.view, message.found)
-            self.query_one(GalleryPanel).show(GalleryPart(self._moment.frame.snapshot.run, message.view, examples, ""))
+            run, first = self._moment.frame.snapshot.run, self._views[0].epoch
+            epochs = (first, self._views[-1].epoch) if len(self._views) > 1 else None
+            self.query_one(GalleryPanel).show(GalleryPart(run, message.view, examples, "", epochs))
 
     def _move_time(self, command: PlayerCommand) -> None:
         self.notices.clear()
@@ -181,6 +198,16 @@ class PicturesScreen(Screen[None]):
         """Return to the monitor."""
         self.dismiss(None)
 
+    def action_epoch(self, by: int) -> None:
+        """Show the pictures of a neighbouring epoch; behind the newest one, those of each new epoch."""
+        views = self._views
+        if self._view is None or len(views) < 2:
+            self.notices.show("there are pictures of one epoch only" if self._view else "there are no pictures yet")
+            return
+        at = min(max(views.index(self._view) + by, 0), len(views) - 1)
+        self._epoch = views[at].epoch if at < len(views) - 1 else None
+        self._poll_files()
+
     def action_scroll(self, rows: int) -> None:
         """Scroll the pictures."""
         self.query_one(GalleryPanel).scroll_rows(rows)
@@ -201,6 +228,8 @@ class GalleryPart(NamedTuple):
     view: ev.PicturesKept | None
     examples: tuple[Example, ...]
     why_none: str
+    epochs: tuple[int, int] | None = None
+    """First and last epoch with pictures, if there are several; 0 for training examples."""
 
 
 class GalleryPanel(RunPanel[GalleryPart]):
@@ -208,7 +237,7 @@ class GalleryPanel(RunPanel[GalleryPart]):
 
     key = "p"
     name_shown = "pictures"
-    what = "training examples with their labels, then predictions of the newest epoch that has some"
+    what = "training examples with their labels, then predictions of the newest epoch that has some, or of one before"
 
     def __init__(
         self, text_drawer: DrawsPictures, picture_output: PictureOutput | None = None, *, id: str | None = None
@@ -320,6 +349,8 @@ def _when(view: ev.PicturesKept) -> str:
 def _title(part: GalleryPart, width: int) -> str:
     """Run, epoch and step; a long run name is cut."""
     at = _when(part.view) if part.view is not None else ""
+    if part.epochs is not None and width >= _EPOCHS_FROM:
+        at += f" \u00b7 n N: epochs {part.epochs[0] or 'start'} to {part.epochs[1]}"
     room = width + FRAME - len(f"\u256d\u2500 {GalleryPanel.key} {GalleryPanel.name_shown} ") - 5
     name = crop(clean(part.run), room - len(at) - 3)
     return " \u00b7 ".join(text for text in (name, at) if text)

@@ -38,8 +38,14 @@ _MARGIN = 3
 """Cells between examples side by side."""
 _HEADS = 2
 """Lines above a picture: the example, and the name of the picture."""
+_GROWN_MAX = 64
+"""Examples up to which small pictures are enlarged further, as long as all examples stay visible."""
 _SHRUNK = 0.75
 """Pictures shrink at most by this factor to make one more example fully visible."""
+
+
+_Room = tuple[int, int, int]
+"""Maximum width and height of a picture in pixels, and the size to which a small one is enlarged."""
 
 
 class Tile(NamedTuple):
@@ -100,13 +106,13 @@ class ImageGrid(DrawnLate):
 
     def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: DrawsPictures) -> None:
         """`width` by `height` cells are visible at once."""
-        room = _whole(examples, _room(examples, width, height), width, height)
-        message_width = _message_width(examples, room)
-        blocks = [_block(example, room, message_width, width) for example in examples]
         self._drawer = drawer
-        self._widest = max((block.wide for block in blocks), default=1)
-        in_row = max((width - 1 + _MARGIN) // (self._widest + _MARGIN), 1)
-        self._bands = [blocks[start : start + in_row] for start in range(0, len(blocks), in_row)]
+        sizes = range(ENLARGED_PX, 2 * height, 8) if 0 < len(examples) <= _GROWN_MAX else ()
+        layouts = [_bands(examples, width, height, px) for px in (ENLARGED_PX, *sizes)]
+        # Of several with equal pictures, the first one.
+        self._bands, self._widest = max(
+            filter(lambda layout: _num_rows(layout[0]) <= height, layouts), key=_highest, default=layouts[0]
+        )
         self._row_index = [
             (band, row) for band, in_band in enumerate(self._bands) for row in range(max(b.high for b in in_band) + 1)
         ][:-1]
@@ -147,7 +153,25 @@ class ImageGrid(DrawnLate):
         return [head, *([*line, *padding] for line in picture)]
 
 
-def _block(example: Example, room: tuple[int, int], message_width: int, width: int) -> _Block:
+def _bands(examples: Sequence[Example], width: int, height: int, enlarged_px: int) -> tuple[list[list[_Block]], int]:
+    """The examples in rows, and the width of the widest one; small pictures are enlarged to about `enlarged_px`."""
+    room = _whole(examples, (*_room(examples, width, height), enlarged_px), width, height)
+    message_width = _message_width(examples, room)
+    blocks = [_block(example, room, message_width, width) for example in examples]
+    widest = max((block.wide for block in blocks), default=1)
+    in_row = max((width - 1 + _MARGIN) // (widest + _MARGIN), 1)
+    return [blocks[start : start + in_row] for start in range(0, len(blocks), in_row)], widest
+
+
+def _num_rows(bands: Sequence[Sequence[_Block]]) -> int:
+    return sum(max(block.high for block in band) + 1 for band in bands) - 1
+
+
+def _highest(layout: tuple[list[list[_Block]], int]) -> int:
+    return max((block.high for band in layout[0] for block in band), default=0)
+
+
+def _block(example: Example, room: _Room, message_width: int, width: int) -> _Block:
     lines: list[list[_TileCell]] = [[]]
     used = 0
     for tile in example.tiles:
@@ -163,7 +187,7 @@ def _block(example: Example, room: tuple[int, int], message_width: int, width: i
     return _Block(max(wide, min(cells_of(name), width - 1)), high, name, lines)
 
 
-def _cell(tile: Tile, room: tuple[int, int], message_width: int) -> _TileCell:
+def _cell(tile: Tile, room: _Room, message_width: int) -> _TileCell:
     if isinstance(tile.shown, str):
         return _TileCell(message_width, 1 + len(_sentence(tile.shown, message_width)), tile, (0, 0))
     size = fitted(tile.shown.width, tile.shown.height, *room)
@@ -182,23 +206,23 @@ def _room(examples: Sequence[Example], width: int, height: int) -> tuple[int, in
     return max(wide, 1), max(2 * (height - _HEADS), 2)
 
 
-def _whole(examples: Sequence[Example], room: tuple[int, int], width: int, height: int) -> tuple[int, int]:
+def _whole(examples: Sequence[Example], room: _Room, width: int, height: int) -> _Room:
     """The room, slightly reduced if that makes one more band of examples fully visible."""
     wide, high = _largest(examples, room)
     beside = max((len(example.tiles) for example in examples), default=1)
     in_row = max((width - 1 + _MARGIN) // (beside * (wide + _GAP) - _GAP + _MARGIN), 1)
     bands = min((height + 1) // (high // 2 + _HEADS + 1) + 1, -(-len(examples) // in_row))
     less = 2 * ((height + 1) // max(bands, 1) - 1 - _HEADS)
-    return (room[0], less) if _SHRUNK * high <= less < high else room
+    return (room[0], less, room[2]) if _SHRUNK * high <= less < high else room
 
 
-def _message_width(examples: Sequence[Example], room: tuple[int, int]) -> int:
+def _message_width(examples: Sequence[Example], room: _Room) -> int:
     """Width of a message in place of a picture: as wide as the pictures, so that columns stay aligned."""
     widest, _ = _largest(examples, room)
     return max(widest or min(TROUBLE_WIDTH, room[0]), LEAST_WIDTH)
 
 
-def _largest(examples: Sequence[Example], room: tuple[int, int]) -> tuple[int, int]:
+def _largest(examples: Sequence[Example], room: _Room) -> tuple[int, int]:
     """Maximum width and height of the pictures in pixels; 0 if none can be shown."""
     shown = [tile.shown for example in examples for tile in example.tiles if not isinstance(tile.shown, str)]
     sizes = [fitted(picture.width, picture.height, *room) for picture in shown]
@@ -220,7 +244,7 @@ UPPER_HALF = "\u2580"
 RAMP = " .:-=+*#%@"
 """From black to white, for light text on a dark background."""
 ENLARGED_PX = 32
-"""Small pictures are enlarged by an integer factor, to at most about this many pixels."""
+"""Small pictures are enlarged by an integer factor, to at most about this many pixels, or more if all of them fit."""
 
 
 class Pixels(NamedTuple):
@@ -232,11 +256,13 @@ class Pixels(NamedTuple):
     """Three bytes per pixel, row by row from the top."""
 
 
-def fitted(width: int, height: int, room_width: int, room_height: int) -> tuple[int, int]:
+def fitted(
+    width: int, height: int, room_width: int, room_height: int, enlarged_px: int = ENLARGED_PX
+) -> tuple[int, int]:
     """The size in pixels at which a picture is shown: shrunk with its aspect ratio, or enlarged by an integer factor;
     at least one pixel."""
     if width <= room_width and height <= room_height:
-        factor = min(room_width // width, room_height // height, max(ENLARGED_PX // max(width, height), 1))
+        factor = min(room_width // width, room_height // height, max(enlarged_px // max(width, height), 1))
         return width * factor, height * factor
     share = min(room_width / width, room_height / height)
     return max(round(width * share), 1), max(round(height * share), 1)
