@@ -210,6 +210,18 @@ def utc(t: float, form: str = "%Y-%m-%dT%H:%M:%SZ", unknown: str = UNKNOWN) -> s
         return unknown
 
 
+def step_time(seconds: float) -> str:
+    """The time of a step with three digits below a second: `47.5 ms`, `149 ms`."""
+    return f"{seconds * 1e3:.0f} ms" if 0.1 <= seconds < 0.9995 else duration(seconds)
+
+
+def in_seconds(value: float | None) -> str:
+    """A time in a column of seconds, never in scientific notation: `0.00`, `0.05`, `16.1`."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:.2f}" if value < 0.1 else number(value, 2)
+
+
 def rate(per_s: float | None, unit: str) -> str:
     """A rate: `4,885 examples/s`."""
     if per_s is None or not math.isfinite(per_s):

@@ -95,7 +95,7 @@ class LoggedLine:
             f"step {self.step:,}",
             loss,
             ", ".join(shown),
-            f"{fmt.duration(step_s)}/step" if step_s is not None else "",
+            f"{fmt.step_time(step_s)}/step" if step_s is not None else "",
             "(from console)" if self._sources == {CONSOLE} else "",
         ]
         self._values, self._sources, self.loss_step = {}, set(), 0
@@ -329,7 +329,7 @@ class LineWriter:
             event,
             [f"epoch {epoch}", f"step {event.step:,}{of_steps}", self._loss(event.step)],
             [
-                f"{fmt.duration(event.step_s)}/step",
+                f"{fmt.step_time(event.step_s)}/step",
                 fmt.rate(event.examples_per_s, "examples") if not math.isnan(event.examples_per_s) else "",
                 f"eta {fmt.whole(eta)}" if eta is not None else "",
             ],

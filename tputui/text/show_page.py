@@ -367,7 +367,7 @@ def _epoch_table(snapshot: Snapshot, shown: list[EpochEnded]) -> list[str]:
     rows += [
         [
             f"epoch {view.epoch}{' best' if view is best else ''}",
-            *(fmt.number(None if math.isnan(spent) else spent, 2) for spent in (view.train_s, view.valid_s)),
+            *(fmt.in_seconds(spent) for spent in (view.train_s, view.valid_s)),
             *([fmt.UNKNOWN if math.isnan(view.lr) else fmt.exact(view.lr)] if has_lr else []),
         ]
         for view in shown

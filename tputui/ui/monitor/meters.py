@@ -254,4 +254,4 @@ def _reduced(meters: list[MeterView], width: int) -> list[Line]:
 
 
 def _sentence(way: str, width: int) -> list[str]:
-    return [span.text for line in paragraph(f"avg: {way}", width - 1, 3) for span in line]
+    return wrap(clean(f"avg: {way}"), width - 1, 3)
