@@ -593,7 +593,7 @@ def test_values_of_every_panel_can_be_exported() -> None:
         assert figures["state"] == ["done", "done"]
         paces_shown = [run.pace for run in compare(paces.pair()).runs]
         assert figures["step_s"] == [pace and pace.step_s for pace in paces_shown], "exported values are not rounded"
-        assert figures["train loss, last"] == [snapshot.epochs[-1].train["loss"].avg for snapshot in paces.pair()]
+        assert figures["train loss, last epoch"] == [snapshot.epochs[-1].train["loss"].avg for snapshot in paces.pair()]
         assert bench.screen.query_one(ComparedConfigPanel).figures().rows == [("optim.lr", "0.0005", "0.001")]
 
     bench.drive(script)

@@ -116,7 +116,7 @@ def test_startup_checklist_describes_what_was_built() -> None:
 
 def test_empty_panel_of_ended_run_states_it() -> None:
     snapshot = made.changed(made.starting(), condition="lost")
-    assert "the run ended before there was one (lost)" in drawn(MetersPanel, snapshot, width=100)
+    assert "no meter; the run has ended" in drawn(MetersPanel, snapshot, width=100)
 
 
 def reported_by_logs_only() -> Snapshot:
