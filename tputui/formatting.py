@@ -120,7 +120,7 @@ def strategy(name: str) -> str:
 
 def ruled_rate(lr: float, rule: str) -> str:
     """`0.004 (0.0005 x 8 cores, x 0.5 every 5 epochs)`: a learning rate and where it comes from; empty for NaN."""
-    return "" if math.isnan(lr) else f"{exact(lr)} ({rule})" if rule else exact(lr)
+    return "" if math.isnan(lr) else f"{exact(lr)} ({rule})" if rule not in ("", exact(lr)) else exact(lr)
 
 
 def ragged_end(steps: int, global_batch: int, examples: int) -> str:
