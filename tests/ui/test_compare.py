@@ -154,7 +154,7 @@ def test_cursor_reads_every_run_and_states_missing_values() -> None:
 def test_newest_value_is_at_the_newest_step() -> None:
     run = paces.run("a")
     run = made.changed(run, cores=[msgspec.structs.replace(core, loss=0.0123) for core in run.cores])
-    assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:3] == ["newest", "A", "0.0123"]
+    assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:4] == ["last", "step", "A", "0.0123"]
     smooth = curves_of([run, run], CompareView(2, smoothing=4)).curves[0].values[-1]
     said = drawn(ComparedCurvesPanel, part([run, run], smoothing=4)).splitlines()[0]
     assert said.split()[:3] == ["newest", "A", f"{smooth:.4f}"]
