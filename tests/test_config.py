@@ -29,6 +29,21 @@ def refusal(text: str, *overrides: str) -> str:
     return message
 
 
+def test_all_wrong_keys_and_values_are_named_at_once() -> None:
+    text = 'task = "digits"\nepochs = "three"\nlrr = 1\n[data]\nbatch_per_core = 4\n[optim]\nlr = "x"\n'
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "my.toml")
+    lines = str(caught.value).splitlines()
+    assert [next(key for key in ("lrr", "epochs", "optim.lr") if key in line) for line in lines] == [
+        "lrr",
+        "epochs",
+        "optim.lr",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        config.parse(MINIMAL.replace("epochs = 2", "epochs = 0") + "[optim]\nlr = 1e400\n", "my.toml")
+    assert str(caught.value) == "my.toml: epochs: 0 must be positive\nmy.toml: optim.lr: inf must be finite"
+
+
 def test_the_sample_trains_on_as_many_cores_as_there_are() -> None:
     assert sample().device.cores == "all"
     with pytest.raises(ValueError, match="has no number until"):
@@ -85,7 +100,7 @@ def test_set_overrides_a_key(override: str, read: Any, value: object) -> None:
         (MINIMAL + "[optmi]\nlr = 1", 'unknown key "optmi"; did you mean "optim"?'),
         (MINIMAL + '[optim]\nname = "adm"', "optim.name: 'adm' is not one of adam, adamw, sgd"),
         (MINIMAL + '[optim]\nlr = "fast"', "optim.lr: expected `float`, got `str`"),
-        (MINIMAL + "[optim]\nlr = nan", "optim.lr: nan must be positive"),
+        (MINIMAL + "[optim]\nlr = nan", "optim.lr: nan must be finite"),
         (MINIMAL + "[optim]\nweight_decay = -1.0", "optim.weight_decay: -1.0 must be 0 or more"),
         (MINIMAL + "[optim]\nclip_norm = 0.0", "optim.clip_norm: 0.0 must be positive"),
         (MINIMAL + "[optim]\naccumulate = 0", "optim.accumulate: 0 must be positive"),

@@ -113,6 +113,16 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def strategy(name: str) -> str:
+    """The strategy of a run; empty if it has none that the user chose, as a script of their own."""
+    return "" if name in ("script", "unknown") else name
+
+
+def ruled_rate(lr: float, rule: str) -> str:
+    """`0.004 (0.0005 x 8 cores, x 0.5 every 5 epochs)`: a learning rate and where it comes from; empty for NaN."""
+    return "" if math.isnan(lr) else f"{exact(lr)} ({rule})" if rule not in ("", exact(lr)) else exact(lr)
+
+
 def ragged_end(steps: int, global_batch: int, examples: int) -> str:
     """`22 steps of 64 take a different 1,408 of 1,437 examples each epoch`; empty if none is left out."""
     taken = steps * global_batch
@@ -200,6 +210,18 @@ def utc(t: float, form: str = "%Y-%m-%dT%H:%M:%SZ", unknown: str = UNKNOWN) -> s
         return unknown
 
 
+def step_time(seconds: float) -> str:
+    """The time of a step with three digits below a second: `47.5 ms`, `149 ms`."""
+    return f"{seconds * 1e3:.0f} ms" if 0.1 <= seconds < 0.9995 else duration(seconds)
+
+
+def in_seconds(value: float | None) -> str:
+    """A time in a column of seconds, never in scientific notation: `0.00`, `0.05`, `16.1`."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return f"{value:.2f}" if value < 0.1 else number(value, 2)
+
+
 def rate(per_s: float | None, unit: str) -> str:
     """A rate: `4,885 examples/s`."""
     if per_s is None or not math.isfinite(per_s):
@@ -235,24 +257,23 @@ def meters_line(
     scores: Mapping[str, float],
     *,
     monitor: str = "",
-    most: int | None = METERS_MAX,
 ) -> str:
     """Averages and scores of an epoch: `loss 0.4132, accuracy 0.87; validation loss 0.41, accuracy 0.90, auc 0.97`.
 
-    Of more than `most` of a split the loss, the metric `monitor` and the first ones: `loss 0.4, ... +57`; None for all.
+    Of more than `METERS_MAX` of a split the loss, the metric `monitor` and the first ones: `loss 0.4, ... +57`.
     """
-    trained = _figures({name: meter.avg for name, meter in train.items()}, monitor, most)
-    validated = _figures({name: meter.avg for name, meter in valid.items()} | dict(scores), monitor, most)
+    trained = _figures({name: meter.avg for name, meter in train.items()}, monitor)
+    validated = _figures({name: meter.avg for name, meter in valid.items()} | dict(scores), monitor)
     if not validated:
         return trained
     return f"{trained}; validation {validated}" if trained else f"validation {validated}"
 
 
-def _figures(figures: Mapping[str, float], monitor: str, most: int | None) -> str:
-    if most is None or len(figures) <= most:
+def _figures(figures: Mapping[str, float], monitor: str) -> str:
+    if len(figures) <= METERS_MAX:
         return ", ".join([f"{name} {number(figure)}" for name, figure in figures.items()])
-    first = sorted(figures, key=lambda name: name not in ("loss", monitor))[:most]
-    return ", ".join([f"{name} {number(figures[name])}" for name in first]) + f" +{len(figures) - most}"
+    first = sorted(figures, key=lambda name: name not in ("loss", monitor))[:METERS_MAX]
+    return ", ".join([f"{name} {number(figures[name])}" for name in first]) + f" +{len(figures) - METERS_MAX}"
 
 
 def sections(sections_s: Mapping[str, float], trace_s: Mapping[str, float]) -> str:

@@ -407,6 +407,8 @@ def _unseen(work: Workload, request: PredictRequest) -> Dataset:
                 f'the task "{name}" has no test split: it does not define test_split(); name a file of examples instead'
             )
         raise Refused([Problem("--split test" if request.source is None else INPUT, lacking)]) from None
+    except IsADirectoryError:
+        raise Refused([Problem(request.what, f'a folder; the task "{name}" reads a file')]) from None
     except (OSError, ValueError, BadExample) as error:
         raise _refusal(request.what, error) from error
 

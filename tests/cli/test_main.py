@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,8 @@ def test_command_help_states_output_and_exit_codes(name: str, capsys: pytest.Cap
     out = capsys.readouterr().out
     assert out.startswith(f"usage: tputui {name} ")
     assert "exit codes:\n  0  " in out
+    codes = [int(code) for code in re.findall(r"^  (\d+)  ", out.partition("exit codes:")[2], re.MULTILINE)]
+    assert codes == sorted(codes)
     assert "rint" in out or "hows" in out
     assert "--runs-dir" in out
 

@@ -198,6 +198,8 @@ def test_mismatched_input_is_rejected_in_one_sentence(trained: Run, tmp_path: Pa
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     result = refusal("predict", trained.dir, "bad.csv", cwd=tmp_path)
     assert result == f"tputui: {tmp_path / 'bad.csv'}: an array of [1, 2] is not a list of 8 x 8 images"
+    folder = refusal("predict", trained.dir, tmp_path, cwd=tmp_path)
+    assert folder == f'tputui: {tmp_path}: a folder; the task "digits" reads a file'
     assert "choose another --out" in refusal(
         "predict", trained.dir, "--split", "valid", "--out", "no/where.csv", cwd=tmp_path
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import threading
@@ -41,9 +40,9 @@ def test_checkpoint_prints_the_receipts(bench: Bench, capsys: pytest.CaptureFixt
     assert main(["checkpoint", str(watched.run_dir)]) == 0
 
     requested, seen, applied = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"requested: checkpoint \(\d+-\d+\)", requested)
+    assert requested == "requested: checkpoint"
     assert seen == "seen: in phase compiling, step 6"
-    assert applied == "applied: after step 7, checkpoints/step-00000007.pt, 148654 bytes, 0.250 s"
+    assert applied == "applied: after step 7, checkpoints/step-00000007.pt, 145 KiB, 0.25 s"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,7 @@ def test_the_receipt_is_that_of_the_host_that_wrote_the_checkpoint(
     assert main(["checkpoint", str(pod.run_dir)]) == 0
 
     _, _, applied, hosts = capsys.readouterr().out.splitlines()
-    assert applied == "applied: after step 7, last.pt, 9 bytes, 0.250 s"
+    assert applied == "applied: after step 7, last.pt, 9 B, 0.25 s"
     assert hosts == "applied by 2 of 2 hosts"
     session = Session.live(pod.run_dir)
     session.read_all()

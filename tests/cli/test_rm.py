@@ -129,7 +129,7 @@ def test_pinned_runs_come_first_and_tags_have_a_column(tmp_path: Path, capsys: p
     run_labels.change(tmp_path / "b", pinned=True, tags=("paper", "v2"))
     assert run(tmp_path, "runs") == 0
     head, first, *_ = capsys.readouterr().out.splitlines()
-    assert head.split()[-1] == "TAGS"
+    assert head.split()[-1] == "LABELS"
     assert first.split()[0] == "b"
     assert first.endswith("pinned, paper, v2")
 

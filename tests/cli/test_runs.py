@@ -63,7 +63,7 @@ def test_lines_are_not_wrapped_in_a_terminal(config: str, shown: str, tmp_path: 
         os.close(theirs)
     assert len(line) <= 100
     assert line.endswith("  baseline")
-    assert head.index("TAGS") == line.index("baseline")
+    assert head.index("LABELS") == line.index("baseline")
     assert shown in line
     with (tmp_path / "out").open("w+") as file:
         printed(100, file.fileno())
@@ -87,7 +87,19 @@ def test_empty_list_explains_how_to_start_a_run(
         assert main(words) == 0
         result = capsys.readouterr()
         assert result.out == ""
-        assert "start one with `tputui run CONFIG`" in result.err
+        assert "start one with `tputui run CONFIG`" in result.err or "the first run creates it" in result.err
+
+
+def test_a_file_is_no_directory_of_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    assert main(["--runs-dir", str(path), "runs"]) == 2
+    assert capsys.readouterr().err == f"tputui: --runs-dir {path}: not a directory\n"
+    monkeypatch.setenv("TPUTUI_RUNS", str(path))
+    assert main(["runs"]) == 2
+    assert capsys.readouterr().err == f"tputui: {path}: not a directory\n"
 
 
 @pytest.mark.parametrize("words", [["runs"], ["runs", "--json"], ["attach"], []])

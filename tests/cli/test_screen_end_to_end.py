@@ -141,7 +141,7 @@ def test_a_run_from_its_launch_to_its_replay(terminal: Terminal, folder: Path) -
     terminal.press("Enter")
     terminal.until("\u25cf live", "RUNNING")
     terminal.press("s")
-    terminal.until(rf"Stop {run_dir.name}\?", "finish this step, save a checkpoint, end")
+    terminal.until(rf'Stop run "{run_dir.name}"\?', "finish this step, save a checkpoint, end")
     terminal.press("Enter")
     terminal.until("STOPPED|DONE")
     wait_for(lambda: not is_running(supervisor), "the supervisor has ended")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import msgspec
@@ -85,7 +86,6 @@ def test_page_describes_the_run_and_is_escaped(recorded_run: Path) -> None:
         "batch 8 per core, 64 global",
         "22 steps of 64 take a different 1,408 of 1,437 examples each epoch",
         "accuracy     avg 0.9667",
-        "data 50.0 ms, trace 0.20 s",
         "4 compiles in 3.5 s",
         "hbm          none: the CPU device does not tell its memory",
         "checkpoints/step-00000066.pt",
@@ -118,7 +118,7 @@ def test_the_page_has_the_newest_epochs_and_the_best(recorded_run: Path) -> None
 
     def epochs(num_epochs: int | None) -> list[int]:
         rows = show_text(snapshot, num_epochs=num_epochs).splitlines()
-        return [int(row.split()[1]) for row in rows if row.startswith("epoch ")]
+        return [int(row.split()[1]) for row in rows if re.match(r"epoch \d", row)]
 
     assert epochs(3) == [7, 28, 29, 30]
     assert epochs(None) == list(range(1, 31))
@@ -146,13 +146,24 @@ def test_page_of_many_epochs_has_tables_of_metrics_and_epochs() -> None:
     assert page.isascii()
 
 
-def test_page_of_few_epochs_or_a_chosen_number_has_lines() -> None:
+def test_page_of_any_number_of_epochs_has_a_table_of_them() -> None:
     few, many = measured.running(10), measured.running(11)
-    assert "epoch 10     loss" in show_text(few)
+    tables = {page: [line for line in page.splitlines() if line.startswith("epoch ")]
+              for page in (show_text(few), show_text(many, num_epochs=None))}  # fmt: skip
+    assert [len(table) for table in tables.values()] == [11, 12]
+    assert all(len({len(line) for line in table}) == 1 for table in tables.values()), "the columns are aligned"
     assert "metrics by" not in show_text(few)
     assert "metrics by" in show_text(many)
     assert "metrics by" not in show_text(many, num_epochs=11)
     assert show_text(many, num_epochs=11) == show_text(many, num_epochs=None)
+
+
+def test_times_of_epochs_are_printed_if_they_are_asked_for(recorded_run: Path) -> None:
+    snapshot = load(recorded_run)
+    assert "\ntime " not in show_text(snapshot)
+    titles, first, *_ = show_text(snapshot, sections=True).partition("\ntime ")[2].splitlines()
+    assert titles.split()[:2] == ["data", "trace"]
+    assert first.split()[:6] == ["epoch", "1", "50.0", "ms", "0.20", "s"]
 
 
 def test_epochs_without_metrics_have_tables_too() -> None:

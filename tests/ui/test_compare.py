@@ -164,7 +164,7 @@ def test_cursor_reads_every_run_and_states_missing_values() -> None:
 def test_newest_value_is_at_the_newest_step() -> None:
     run = paces.run("a")
     run = made.changed(run, cores=[msgspec.structs.replace(core, loss=0.0123) for core in run.cores])
-    assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:3] == ["newest", "A", "0.0123"]
+    assert drawn(ComparedCurvesPanel, part([run, run])).splitlines()[0].split()[:4] == ["last", "step", "A", "0.0123"]
     smooth = curves_of([run, run], CompareView(2, smoothing=4)).curves[0].values[-1]
     said = drawn(ComparedCurvesPanel, part([run, run], smoothing=4)).splitlines()[0]
     assert said.split()[:3] == ["newest", "A", f"{smooth:.4f}"]
@@ -616,7 +616,7 @@ def test_values_of_every_panel_can_be_exported() -> None:
         assert figures["state"] == ["done", "done"]
         paces_shown = [run.pace for run in compare(paces.pair()).runs]
         assert figures["step_s"] == [pace and pace.step_s for pace in paces_shown], "exported values are not rounded"
-        assert figures["train loss, last"] == [snapshot.epochs[-1].train["loss"].avg for snapshot in paces.pair()]
+        assert figures["train loss, last epoch"] == [snapshot.epochs[-1].train["loss"].avg for snapshot in paces.pair()]
         assert bench.screen.query_one(ComparedConfigPanel).figures().rows == [("optim.lr", "0.0005", "0.001")]
 
     bench.drive(script)

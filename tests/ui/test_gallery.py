@@ -256,7 +256,7 @@ def test_missing_pictures_state_reason() -> None:
     doubtful = made.changed(run, warnings=["the losses or pictures of epoch 2 could not be kept: no space left"])
     assert why_none(off) == "no pictures: `report.pictures` is 0 in the run's configuration"
     assert why_none(early) == "no pictures yet: no validation has finished"
-    assert why_none(lost) == "no pictures: the run ended before there was one (lost)"
+    assert why_none(lost) == "no pictures; the run has ended"
     assert why_none(run) == "no pictures: this task draws none: 2 validations finished without any"
     assert why_none(doubtful).endswith("unless a warning in the log (7) reports that they could not be written")
 

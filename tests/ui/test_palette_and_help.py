@@ -128,16 +128,16 @@ def test_the_palette_shows_a_key_that_is_a_bracket() -> None:
     drive(app, script)
 
 
-def test_arrows_are_words_if_their_fallbacks_are_keys() -> None:
+def test_arrows_are_spelled_if_their_fallbacks_are_keys() -> None:
     player = made.HandPlayer()
     source = made.HandSource(made.running(), player)
     app = ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR), looks=Capabilities(ascii_only=True))
 
     async def script(pilot: AppPilot) -> None:
-        assert "left right seek" in text(app.screen)
+        assert "<- -> seek" in text(app.screen)
         await pilot.press("question_mark")
         help_text = app.screen.query_one(HelpPanel).as_text()
-        for key, sentence in (("left", "back in time"), ("down j", "scroll the panel down")):
+        for key, sentence in (("<-", "back in time"), ("down j", "scroll the panel down")):
             assert re.search(rf"^ *{key} +{sentence}", help_text, re.MULTILINE)
         assert not set(help_text) & set("\u2190\u2192\u2191\u2193")
 

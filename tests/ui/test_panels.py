@@ -116,7 +116,7 @@ def test_startup_checklist_describes_what_was_built() -> None:
 
 def test_empty_panel_of_ended_run_states_it() -> None:
     snapshot = made.changed(made.starting(), condition="lost")
-    assert "the run ended before there was one (lost)" in drawn(MetersPanel, snapshot, width=100)
+    assert "no meter; the run has ended" in drawn(MetersPanel, snapshot, width=100)
 
 
 def reported_by_logs_only() -> Snapshot:
@@ -351,7 +351,7 @@ def test_meters_show_val_avg_sum_count_and_reduction() -> None:
     said = drawn(MetersPanel, made.running(), width=120)
     head, loss, accuracy, *rest = said.splitlines()
     assert [title.strip() for title in head.split("  ") if title] == [
-        *("meter", "train avg", "valid avg", "\u2605 epoch 2", "train val", "valid val"),
+        *("meter", "train avg", "valid avg", "\u2605 epoch 2", "train last", "valid last"),
         *("train sum", "valid sum", "train count", "valid count"),
     ]
     assert loss.split() == [
@@ -771,7 +771,7 @@ def test_every_view_shows_the_loss_of_the_newest_step() -> None:
     shown = fmt.number(10.0 / 4003)
     assert f"train loss {shown}" in summary_text(row)
     assert to_show(snapshot)["train_loss"] == newest
-    assert f"train loss   {shown}  mean of 8 cores in step 4000" in show_text(snapshot)
+    assert f"train loss   {shown}  mean of 8 cores in step 4,000" in show_text(snapshot)
     progress = ProgressReported(
         t=T0 + 1001, epoch=1, epoch_step=4000, step=4000, step_s=0.1, examples_per_s=640.0, lr=0.1, report_steps=4
     )

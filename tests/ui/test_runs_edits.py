@@ -358,7 +358,7 @@ def test_values_of_every_type_are_drawn() -> None:
     cells = {key: table.chosen_cell(shown, table.TableColumn(key, key, 8, 0))[0] for key in (*config, *shown.metrics)}
     assert (cells["a"], cells["b"], cells["f"]) == ("true", "[1, 2]", "-")
     assert "\x1b" not in cells["c"]
-    assert cells["train.loss"] == "0.123457"
+    assert cells["train.loss"] == "0.1235"
     assert cells["best.loss"].lower() == "nan"
 
 

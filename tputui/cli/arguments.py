@@ -38,11 +38,15 @@ def parent_of(args: argparse.Namespace) -> Path:
 def existing_parent(args: argparse.Namespace) -> Path:
     """The directory of the runs, for a command that lists them.
 
-    Raises `CommandError` if `--runs-dir` does not exist. The default directory is created by the first run.
+    Raises `CommandError` if it is a file, or if `--runs-dir` does not exist. That of the environment, or the default,
+    is created by the first run.
     """
     parent = parent_of(args)
+    named = f"--runs-dir {args.runs_dir}" if args.runs_dir else str(parent)
+    if parent.exists() and not parent.is_dir():
+        raise CommandError(ExitCode.USAGE, f"{inert(named)}: not a directory")
     if args.runs_dir and not parent.exists():
-        raise CommandError(ExitCode.USAGE, f"--runs-dir {args.runs_dir}: no such directory")
+        raise CommandError(ExitCode.USAGE, f"{inert(named)}: no such directory")
     return parent
 
 

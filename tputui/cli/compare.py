@@ -13,17 +13,18 @@ from tputui.cli.foreign_logs import RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
 from tputui.compare.table import FigureRow, figure_rows, notes
+from tputui.compare.verdict import METHOD
 from tputui.config_diff import DiffRow
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.telemetry import code_record
 
-DESCRIPTION = """Compares 2-8 runs: overlaid curves, metrics (pace after warm-up, compile time, peak memory, meters),
+DESCRIPTION = f"""Compares 2-8 runs: overlaid curves, metrics (pace after warm-up, compile time, peak memory, meters),
 the configuration keys that differ, what differs in the code (commit, uncommitted changes, packages, environment
 variables), and for each run whether it is faster than the base by more than the noise. On the live screen in a
-terminal; with --once, or when stdout is not a terminal, as tables; with --json as one object. The runs are never
-changed."""
+terminal; with --once, or when stdout is not a terminal, as tables; with --json as one object. Speed is the {METHOD}.
+The runs are never changed."""
 EXIT_CODES = exit_codes(DONE="shown or printed, however the runs ended", USAGE="no such run, or not 2-8 different runs")
 
 VALUE_CHARS = 40
@@ -99,7 +100,6 @@ def _page(comparison: Comparison) -> Iterable[str]:
     yield ""
     yield inert(comparison.quality.sentence)
     yield from (inert(verdict.sentence) for verdict in comparison.verdicts if verdict is not None)
-    yield f"({comparison.method})"
     yield from (inert(cause) for cause in comparison.causes if cause is not None)
     order = [comparison.base, *(index for index in range(len(comparison.runs)) if index != comparison.base)]
     heads = [comparison.runs[index].label for index in order]

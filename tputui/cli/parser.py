@@ -87,7 +87,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def exit_codes(**meanings: str) -> str:
     """The exit codes in the help of a command: `exit_codes(DONE="...", USAGE="...")`."""
-    lines = [f"  {int(ExitCode[name])}  {meaning}" for name, meaning in meanings.items()]
+    lines = [f"  {code:d}  {meanings[code.name]}" for code in ExitCode if code.name in meanings]
     return "exit codes:\n" + "\n".join(lines)
 
 

@@ -27,9 +27,9 @@ from tputui.supervise import spawn
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Predicts on the CPU with the weights of a run, in a process that needs neither a TPU nor torch_xla,
-with any batch size. INPUT is a file or folder that the task of the run can read; --split uses the examples of the
-run instead. Writes one row per example, with its id or file name if it has one. If the examples have labels, prints
-the meters and scores of validation over all of them; else "No labels in input: metrics skipped". An output file
+with any batch size. INPUT is a file with examples, for some tasks also a folder of files; --split uses the examples of
+the run instead. Writes one row per example, with its id or file name if it has one. If the examples have labels,
+prints the meters and scores of validation over all of them; else "No labels in input: metrics skipped". An output file
 ending in .npz gets the raw predictions as arrays. For a LightningModule, --split valid and --split test print the
 values that its validation_step and test_step log, and write no rows."""
 EXIT_CODES = exit_codes(

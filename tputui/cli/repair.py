@@ -13,7 +13,7 @@ from tputui.cli.check import ReadJournal, examine, is_alive, lost_records
 from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
-from tputui.formatting import inert
+from tputui.formatting import counted, inert
 from tputui.telemetry.codec import Damage
 from tputui.telemetry.repair import REPORT, NothingReadable, RepairedRun, repair_run
 from tputui.telemetry.rundir import MANIFEST
@@ -68,14 +68,9 @@ def sentence(repaired: RepairedRun, regions: list[Damage], remaining: list[Damag
     manifest = {"kept": "", "rebuilt": "; run.json was rebuilt", "missing": "; run.json could not be rebuilt"}[
         repaired.manifest
     ]
-    still = f"; `tputui check` of the copy lists {plural(len(remaining), 'gap')}" if remaining else ""
-    kept = f"{plural(repaired.num_events, 'event')} in {plural(repaired.num_journals, 'journal')} kept"
+    still = f"; `tputui check` of the copy lists {counted(len(remaining), 'gap')}" if remaining else ""
+    kept = f"{counted(repaired.num_events, 'event')} in {counted(repaired.num_journals, 'journal')} kept"
     return f"{kept}; {lost}{manifest}{still}"
-
-
-def plural(count: int, word: str) -> str:
-    """`1 event`, `2 events`."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _write_copy(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
@@ -100,7 +95,8 @@ def _print_undamaged(run_dir: Path, readings: list[ReadJournal], *, as_json: boo
         say_json({"run": run_dir.name, "dir": str(run_dir), "sound": True, "copy": None, "regions": []}, indent=2)
         return
     num_events = sum(reading.num_events for reading in readings)
-    say(f"{inert(run_dir.name)}: no damage: {num_events} events in {len(readings)} journals; nothing to repair")
+    read = f"{counted(num_events, 'event')} in {counted(len(readings), 'journal')}"
+    say(f"{inert(run_dir.name)}: no damage: {read}; nothing to repair")
 
 
 def _as_json(

@@ -116,7 +116,7 @@ def request_and_wait(
             message = f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})"
             raise CommandError(ExitCode.USAGE, message)
         request = submit(run_dir, kind, by, steps)
-        say(f"requested: {kind} ({request.id})")
+        say(f"requested: {kind}")
         try:
             return _print_receipts(session, run_dir, request, wait_s)
         except KeyboardInterrupt:
@@ -213,17 +213,17 @@ def _new_events(session: Session) -> list[JournalEvent]:
 def _receipt(event: ev.Event, request_id: str) -> str | None:
     """A receipt of the request as a line; None for any other event."""
     if isinstance(event, ev.RequestSeen) and event.request == request_id:
-        return f"seen: in phase {event.phase}, step {event.step}"
+        return f"seen: in phase {event.phase}, step {event.step:,}"
     if isinstance(event, ev.RequestRefused) and event.request == request_id:
         return f"refused: {fmt.inert(event.why)}"
     if isinstance(event, ev.RequestApplied) and event.request == request_id:
-        text = f"applied: after step {event.step}"
+        text = f"applied: after step {event.step:,}"
         if event.path is not None:
             text += f", {fmt.inert(event.path)}"
         if event.bytes is not None:
-            text += f", {event.bytes} bytes"
+            text += f", {fmt.size(event.bytes)}"
         if event.seconds is not None:
-            text += f", {event.seconds:.3f} s"
+            text += f", {fmt.duration(event.seconds)}"
         if event.lack is not None:
             text += f"; {fmt.inert(event.lack)}"
         return text

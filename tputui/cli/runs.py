@@ -26,13 +26,13 @@ from tputui.telemetry.run_labels import RunLabels
 from tputui.user_config import LogSource, read_user_config, user_config_path
 
 DESCRIPTION = """Prints a table of the runs, pinned ones first, then newest first: name, state, epoch, step, training
-loss, age, cores, configuration file and tags. Archived runs are listed only with --all. With --json one list of
-objects, newest first. The line of a run that cannot be read says so. Logs of other programs below the directory
-and below the [[sources]] of the user's configuration file follow, with the state `log`: steps and loss as of the
-last time they were opened, by `tputui replay PATH` or from the list of runs."""
+loss, age, cores, configuration file and labels: pinned, archived, tags. Archived runs are listed only with --all. With
+--json one list of objects, newest first. The line of a run that cannot be read says so. Logs of other programs below
+the directory and below the [[sources]] of the user's configuration file follow, with the state `log`: steps and loss
+as of the last time they were opened, by `tputui replay PATH` or from the list of runs."""
 EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
-_HEAD = ("RUN", "STATE", "EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES", "CONFIG", "TAGS")
+_HEAD = ("RUN", "STATE", "EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES", "CONFIG", "LABELS")
 _GAP = "  "
 _CONFIG_LEAST = 12
 """Minimum number of cells of the configuration."""
@@ -176,6 +176,8 @@ def _labels(run_dir: Path) -> RunLabels | None:
 
 
 def _why_empty(parent: Path, tag: str | None, *, archived: bool) -> str:
+    if not parent.exists():
+        return f"{parent} does not exist yet; the first run creates it: `tputui run CONFIG`"
     if not runs_in(parent):
         return f"no runs in {parent} yet; start one with `tputui run CONFIG`"
     if tag is not None:
@@ -218,7 +220,7 @@ def _cells(listed: ListedRun) -> tuple[str, ...]:
 
 
 def _or_dash(value: int | None) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else fmt.count(value)
 
 
 COMMANDS = {"runs": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

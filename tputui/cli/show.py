@@ -57,8 +57,9 @@ def add_arguments(parser: Parser) -> None:
         default=show_page.FEW,
         metavar="N",
         help="print the newest N epochs and the best one, or `all` (default: all of up to "
-        f"{show_page.EPOCHS_MAX}; if there are more, a table of the newest {show_page.EPOCHS_SHOWN} and the best)",
+        f"{show_page.EPOCHS_MAX}; of more the newest {show_page.EPOCHS_SHOWN} and the best)",
     )
+    parser.add_option("--sections", action="store_true", help="print what the time of each epoch went into")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     else:
         address = words_of_mirror(args, run_dir)
         where = f"{inert(address)}; mirrored in {snapshot.dir}" if address is not None else None
-        page = show_page.show_text(snapshot, num_epochs=args.epochs, where=where).rstrip("\n")
+        page = show_page.show_text(snapshot, num_epochs=args.epochs, sections=args.sections, where=where).rstrip("\n")
         kept = [f"{'goodput':<12} {verdict_lines.goodput_line(goodput)}"] if goodput.wall_s > 0 else []
         parts = [kept, _label_lines(labels, problem)]
         say("\n\n".join([page, *("\n".join(part) for part in parts if part)]))

@@ -37,8 +37,8 @@ def raw_rows(comparison: Comparison) -> list[tuple[str, list[str | int | float |
     """The metrics unrounded, each named with its unit; None if not available."""
     rows = [(name, [value_of(run) for run in comparison.runs]) for name, value_of in _RAW]
     for name, meters in _by_meter(comparison.runs):
-        rows.append((f"{name}, last", [meter.final if meter else None for meter in meters]))
-        rows.append((f"{name}, best", [meter.best if meter else None for meter in meters]))
+        rows.append((f"{name}, last epoch", [meter.final if meter else None for meter in meters]))
+        rows.append((f"{name}, best epoch", [meter.best if meter else None for meter in meters]))
         for by in dict.fromkeys(meter.by for meter in meters if meter):
             places = [meter.best_epoch if meter and meter.by == by else None for meter in meters]
             rows.append((f"{name}, best {by}", list(places)))
@@ -74,8 +74,8 @@ def _reasons(run: ComparedRun) -> Iterable[str]:
 
 def _meter_rows(runs: list[ComparedRun]) -> Iterable[FigureRow]:
     for name, meters in _by_meter(runs):
-        yield FigureRow(f"{name}, last", [fmt.number(meter.final) if meter else fmt.UNKNOWN for meter in meters])
-        yield FigureRow(f"{name}, best", [_best(meter) for meter in meters], _winner(meters))
+        yield FigureRow(f"{name}, last epoch", [fmt.number(meter.final) if meter else fmt.UNKNOWN for meter in meters])
+        yield FigureRow(f"{name}, best epoch", [_best(meter) for meter in meters], _winner(meters))
 
 
 def _by_meter(runs: list[ComparedRun]) -> Iterable[tuple[str, list[MeterFigure | None]]]:
@@ -128,7 +128,7 @@ _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("epochs", _epochs),
     ("steps", lambda run: fmt.count(run.steps)),
     (facts.DURATION.label, lambda run: fmt.duration(run.duration_s)),
-    (facts.STEADY_STEP_TIME.label, lambda run: fmt.duration(run.pace.step_s) if run.pace else fmt.UNKNOWN),
+    (facts.STEADY_STEP_TIME.label, lambda run: fmt.step_time(run.pace.step_s) if run.pace else fmt.UNKNOWN),
     ("step time p10-p90", lambda run: f"+- {run.pace.spread * 100:.0f} %" if run.pace else fmt.UNKNOWN),
     (facts.STEADY_SPEED.label, _pace),
     (facts.COMPILES.label, lambda run: fmt.count(run.compiles)),

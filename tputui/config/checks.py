@@ -42,7 +42,11 @@ MAXIMUM = {
 
 
 class ConfigError(Exception):
-    """The configuration is not valid. The text names the file and the key, and says what to do."""
+    """The configuration is not valid. The text has a line per problem, which names the file and the key."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
 def check_values(tables: dict[str, Any], source_of: SourceOf) -> None:
@@ -67,10 +71,34 @@ def check_values(tables: dict[str, Any], source_of: SourceOf) -> None:
 
 def check(config: RunConfig, source_of: SourceOf) -> None:
     """Refuses values that have the right type but cannot work. Raises `ConfigError`."""
+    problems: list[str] = []
+
+    def note(key: str, why: str) -> None:
+        problems.append(f"{source_of(key)}: {key}: {why}")
 
     def refuse(key: str, why: str) -> None:
         raise ConfigError(f"{source_of(key)}: {key}: {why}")
 
+    _check_numbers(config, note)
+    if problems:
+        raise ConfigError(*problems)
+    _check_optim(config, refuse)
+    _check_cores(config, refuse)
+    _check_batch(config, refuse)
+    check_launch(config.launch, refuse)
+
+
+def number_problem(value: float, *, or_zero: bool = False) -> str | None:
+    """Why a number that must be finite and positive is not valid; `or_zero` allows 0."""
+    if not math.isfinite(value):
+        return f"{value} must be finite"
+    if or_zero:
+        return None if value >= 0 else f"{value} must be 0 or more"
+    return None if value > 0 else f"{value} must be positive"
+
+
+def _check_numbers(config: RunConfig, refuse: Callable[[str, str], None]) -> None:
+    """Checks each number by itself; `refuse` takes the key and the reason, once for each problem."""
     if not config.task or not config.task.isprintable():
         refuse("task", f"{config.task!r} is not a task name: use a built-in task, or module:Class of your own")
 
@@ -99,10 +127,7 @@ def check(config: RunConfig, source_of: SourceOf) -> None:
         "launch.lost_after_s": config.launch.lost_after_s,
     }
     for key, value in positive.items():
-        if value is not None and not (math.isfinite(value) and value > 0):
-            refuse(key, f"{value} must be positive{'' if math.isfinite(value) else ' and finite'}")
-        if value is not None and value > MAXIMUM.get(key, math.inf):
-            refuse(key, f"{value} exceeds the maximum of {MAXIMUM[key]:,}")
+        _check_number(key, value, refuse)
     not_negative = {
         "data.workers": config.data.workers,
         "optim.momentum": config.optim.momentum or 0.0,
@@ -114,10 +139,7 @@ def check(config: RunConfig, source_of: SourceOf) -> None:
         "launch.max_restarts": config.launch.max_restarts,
     }
     for key, value in not_negative.items():
-        if not (math.isfinite(value) and value >= 0):
-            refuse(key, f"{value} must be 0 or more")
-        if value > MAXIMUM.get(key, math.inf):
-            refuse(key, f"{value} exceeds the maximum of {MAXIMUM[key]:,}")
+        _check_number(key, value, refuse, or_zero=True)
     if not 0 <= config.seed < 2**31:
         refuse("seed", f"{config.seed} must be between 0 and {2**31 - 1}")
     if config.report.interval_s > 1:
@@ -125,10 +147,15 @@ def check(config: RunConfig, source_of: SourceOf) -> None:
             "report.interval_s",
             f"{config.report.interval_s:g} exceeds the maximum of 1 s",
         )
-    _check_optim(config, refuse)
-    _check_cores(config, refuse)
-    _check_batch(config, refuse)
-    check_launch(config.launch, refuse)
+
+
+def _check_number(key: str, value: float | None, refuse: Callable[[str, str], None], *, or_zero: bool = False) -> None:
+    if value is None:
+        return
+    if problem := number_problem(value, or_zero=or_zero):
+        refuse(key, problem)
+    elif value > MAXIMUM.get(key, math.inf):
+        refuse(key, f"{value} exceeds the maximum of {MAXIMUM[key]:,}")
 
 
 def check_launch(launch: LaunchConfig, refuse: Callable[[str, str], None]) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import difflib
-import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from tputui.config.checks import ConfigError, SourceOf, check, check_launch, check_values
+from tputui.config.checks import ConfigError, SourceOf, check, check_launch, check_values, number_problem
 from tputui.config.script import SCRIPT, SCRIPT_TABLES, ScriptRun, is_script
 from tputui.config.tables import (
     TABLES,
@@ -29,6 +29,7 @@ BYTES_MAX = 1 << 20
 BATCH_RIVALS = {"data.batch_per_core": "global_batch", "data.global_batch": "batch_per_core"}
 """Two keys for the same thing: an override of one replaces the other."""
 _DATA_SOURCE = "data.source"
+_Config = TypeVar("_Config", RunConfig, ScriptRun)
 
 
 def load(path: Path, overrides: list[str] | None = None) -> RunConfig:
@@ -95,12 +96,7 @@ def from_builtins(tables: dict[str, Any], source: str, overrides: Sequence[str] 
         )
         raise ConfigError(f"{source_of(SCRIPT)}: {message}")
     tables = _without_task_keys(tables, source_of)
-    _refuse_unknown_keys(tables, source_of)
-    try:
-        config = msgspec.convert(tables, RunConfig)
-    except msgspec.ValidationError as error:
-        key, message = _describe(str(error))
-        raise ConfigError(f"{source_of(key)}: {message}") from None
+    config = _converted(tables, RunConfig, TABLES, source_of)
     check(config, source_of)
     return config
 
@@ -115,29 +111,14 @@ def script_from_builtins(tables: dict[str, Any], source: str, overrides: Sequenc
         raise ConfigError(f"{source_of(key)}: {key}: {why}")
 
     check_values(tables, source_of)
-    keys_of_table = {name: [*cls.__struct_fields__] for name, cls in SCRIPT_TABLES.items()}
-    for name, keys in keys_of_table.items():
-        table: Any = tables
-        for part in name.split(".") if name else ():
-            table = table.get(part, {})
-        if not isinstance(table, dict):
-            raise ConfigError(f"{source_of(name)}: {name} must be a table: [{name}]")
-        for key in table:
-            if key not in keys:
-                full = f"{name}.{key}" if name else key
-                raise ConfigError(unknown_key(source_of(full), full, keys, keys_of_table))
-    try:
-        run = msgspec.convert(tables, ScriptRun)
-    except msgspec.ValidationError as error:
-        key, message = _describe(str(error), SCRIPT_TABLES)
-        raise ConfigError(f"{source_of(key)}: {message}") from None
+    run = _converted(tables, ScriptRun, SCRIPT_TABLES, source_of)
     script = run.script
     if not script.command or not script.command[0]:
         refuse("script.command", "the name of the program is missing")
-    if not (math.isfinite(script.stop_grace_s) and script.stop_grace_s > 0):
-        refuse("script.stop_grace_s", f"{script.stop_grace_s:g} must be positive")
-    if not (math.isfinite(script.exit_grace_s) and script.exit_grace_s >= 0):
-        refuse("script.exit_grace_s", f"{script.exit_grace_s:g} must not be negative")
+    if problem := number_problem(script.stop_grace_s):
+        refuse("script.stop_grace_s", problem)
+    if problem := number_problem(script.exit_grace_s, or_zero=True):
+        refuse("script.exit_grace_s", problem)
     for name, value in script.env.items():
         if not name or "=" in name or "\0" in name + value:
             refuse("script.env", f"{name!r} cannot be set as an environment variable")
@@ -275,19 +256,52 @@ def _without_task_keys(tables: dict[str, Any], source_of: SourceOf) -> dict[str,
     return {**tables, "data": {**common, "options": options}}
 
 
-def _refuse_unknown_keys(tables: dict[str, Any], source_of: SourceOf) -> None:
-    top = list(RunConfig.__struct_fields__)
-    for key in tables:
-        if key not in top:
-            raise ConfigError(unknown_key(source_of(key), key, top))
-    for name, cls in TABLES.items():
-        table = tables.get(name, {})
+def _converted(
+    tables: dict[str, Any], cls: type[_Config], known: Mapping[str, type[Table]], source_of: SourceOf
+) -> _Config:
+    """The tables as a record. Raises `ConfigError` with every key that is unknown or has a value of the wrong type."""
+    left: dict[str, Any] = copy.deepcopy(tables)
+    keys_of = _keys_of({"": cls, **known})
+    problems: list[str] = []
+    for name, keys in keys_of.items():
+        table: Any = left
+        for part in name.split(".") if name else ():
+            table = table.get(part, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"{source_of(name)}: {name} must be a table: [{name}]")
-        for key in table:
-            if key not in cls.__struct_fields__:
-                full = f"{name}.{key}"
-                raise ConfigError(unknown_key(source_of(full), full, list(cls.__struct_fields__)))
+            raise ConfigError(*problems, f"{source_of(name)}: {name} must be a table: [{name}]")
+        for key in [key for key in table if key not in keys]:
+            full = f"{name}.{key}" if name else key
+            problems.append(unknown_key(source_of(full), full, keys, keys_of if "" in known else None))
+            del table[key]
+    wrong: set[str] = set()
+    while True:
+        try:
+            converted = msgspec.convert(left, cls)
+            break
+        except msgspec.ValidationError as error:
+            key, message = _describe(str(error), known)
+            # A required key that was removed because of its value is not missing.
+            if key not in wrong:
+                problems.append(f"{source_of(key)}: {message}")
+            wrong.add(key)
+            if not _removed(left, key):
+                break
+    if problems:
+        raise ConfigError(*problems)
+    return converted
+
+
+def _keys_of(tables: Mapping[str, type[msgspec.Struct]]) -> dict[str, list[str]]:
+    return {name: [*table.__struct_fields__] for name, table in tables.items()}
+
+
+def _removed(tables: dict[str, Any], key: str) -> bool:
+    """Removes a key, so that the others can be checked; False if it is not there."""
+    *path, name = key.split("[")[0].split(".")
+    table: Any = tables
+    for part in path:
+        table = table.get(part) if isinstance(table, dict) else None
+    return isinstance(table, dict) and table.pop(name, None) is not None
 
 
 def _describe(error: str, tables: Mapping[str, type[Table]] = TABLES) -> tuple[str, str]:

@@ -5,7 +5,6 @@ Everything of the run is untrusted: it is escaped, and every part has a maximum 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import NamedTuple
@@ -133,7 +132,7 @@ def _warnings(snapshot: Snapshot) -> str:
     topology = snapshot.topology
     texts = [topology.device_warning] if topology is not None and topology.device_warning else []
     texts += [text for text in (*snapshot.troubles, *snapshot.warnings) if text not in texts]
-    texts += [f"{bad.metric} {fmt.number(bad.value)} on core {bad.core} in step {bad.step}"
+    texts += [f"{bad.metric} {fmt.number(bad.value)} on core {bad.core} in step {bad.step:,}"
               for bad in snapshot.non_finite[:_FIRST_BAD]]  # fmt: skip
     if snapshot.num_non_finite > _FIRST_BAD:
         texts.append(f"{fmt.count(snapshot.num_non_finite)} NaN or infinite values in total")
@@ -152,7 +151,8 @@ def _origin(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         yield "created", fmt.utc(snapshot.created)
     if (topology := snapshot.topology) is not None:
         why = f" ({topology.device_reason})" if topology.device_reason else ""
-        yield "cores", f"{topology.num_cores} x {topology.device}, strategy {topology.strategy}{why}"
+        strategy = f", strategy {named}" if (named := fmt.strategy(topology.strategy)) else ""
+        yield "cores", f"{fmt.device_cores(topology.num_cores, topology.device)}{strategy}{why}"
     if (plan := snapshot.plan) is not None:
         yield "task", plan.task
         if plan.num_parameters:
@@ -160,8 +160,8 @@ def _origin(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
         if plan.global_batch:
             yield "batch", f"{plan.batch_per_core} per core, {plan.global_batch} global"
             yield "examples", f"{fmt.count(plan.train_examples)} to train, {fmt.count(plan.valid_examples)} to validate"
-        if not math.isnan(plan.lr):
-            yield "learning rate", f"{fmt.exact(plan.lr)} ({plan.lr_rule})"
+        if rate := fmt.ruled_rate(plan.lr, plan.lr_rule):
+            yield "learning rate", rate
     yield from phrases.details(snapshot.details)
 
 

@@ -69,7 +69,7 @@ class ScriptPlan:
             num_parameters=self._num_parameters,
             precision="",
             lr=lr,
-            lr_rule="as the script reported it",
+            lr_rule="from the script",
         )
 
 

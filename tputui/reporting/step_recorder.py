@@ -140,7 +140,7 @@ class StepRecorder:
 
     def meters_reported(self, split: ev.Split, epoch: int, step: int) -> ev.MetersReported | None:
         """The meters of a split, to be written; None if there are none."""
-        reduced = REDUCED if split == "train" else "as the script reported it"
+        reduced = REDUCED if split == "train" else "from the script"
         meters = self.readings(split)
         if not meters:
             return None

@@ -88,7 +88,7 @@ def _remaining_s(snapshot: Snapshot) -> float | None:
 
 
 def _step_text(seconds: float) -> str:
-    return f"{fmt.duration(seconds)}/step"
+    return f"{fmt.step_time(seconds)}/step"
 
 
 def _rate(per_s: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tputui import formatting as fmt
 from tputui.state import facts
 from tputui.state.snapshot import Snapshot
 
@@ -39,7 +40,7 @@ class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def epoch_text(self) -> str:
         """`3/10`; empty if no epoch is known."""
-        return f"{self.epoch}/{self.num_epochs or '?'}" if self.epoch or self.num_epochs else ""
+        return fmt.epoch_of(self.epoch or 0, self.num_epochs or 0) if self.epoch or self.num_epochs else ""
 
     @property
     def loss_text(self) -> str:

@@ -164,7 +164,7 @@ class ProcessLog(StateStruct, dict=True):
         self.marks.add("epoch", event.t, event.first_step, f"epoch {event.epoch} began")
 
     def _steps_dropped(self, event: ev.StepsDropped, step: int) -> None:
-        amount = f"{event.num_records} events ({event.num_steps} steps)"
+        amount = f"{event.num_records:,} events ({event.num_steps:,} steps)"
         text = event.why or f"the disk was too slow; {amount} were dropped so that training could continue"
         self.warn(event.t, f"{self.name}: {text}", step)
 

@@ -107,7 +107,7 @@ def _doing(process: ProcessStacks) -> str:
     if process.phase is None:
         return "phase unknown"
     lasts = f" for {fmt.whole(process.phase_s)}" if process.phase_s >= 1 else ""
-    return f"{fmt.PHASES[process.phase]}{lasts} at step {process.step}"
+    return f"{fmt.PHASES[process.phase]}{lasts} at step {process.step:,}"
 
 
 def folded(frames: list[ev.CodeFrame]) -> Iterator[str]:
@@ -156,7 +156,7 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
         lasts = "" if is_rest and _waits(processes[0]) else f" for {fmt.whole(longest)}"
         parts.append(f"{who} {activity}{lasts}")
     step = max(process.beat.step for process in beating if process.beat)
-    return f"{', '.join(parts)} at step {step}"
+    return f"{', '.join(parts)} at step {step:,}"
 
 
 def driven(state: RunState, process: ProcessState) -> list[int]:

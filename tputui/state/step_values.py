@@ -240,7 +240,7 @@ class StepValues(StateStruct, dict=True):
                     num_bad = sum(not math.isfinite(other) for other in row_values)
                     where = f"core {core}" if num_bad == 1 else f"{num_bad} cores"
                     where = f"all {num_bad} cores" if num_bad == event.cores > 1 else where
-                    text = f"first non-finite {event.metric}: {fmt.number(value)} on {where} at step {step}"
+                    text = f"first non-finite {event.metric}: {fmt.number(value)} on {where} at step {step:,}"
                     log.add_line(event.t, text, "warning")
                 self.non_finite.append(NonFinite(core=core, step=step, metric=event.metric, value=value))
                 if len(self.non_finite) >= NON_FINITE_MAX:

@@ -92,10 +92,10 @@ class LoggedLine:
             shown.append(f"{len(self._values) - METRICS_SHOWN} more")
         columns = [
             f"epoch {epoch}" if epoch else "",
-            f"step {self.step}",
+            f"step {self.step:,}",
             loss,
             ", ".join(shown),
-            f"{fmt.duration(step_s)}/step" if step_s is not None else "",
+            f"{fmt.step_time(step_s)}/step" if step_s is not None else "",
             "(from console)" if self._sources == {CONSOLE} else "",
         ]
         self._values, self._sources, self.loss_step = {}, set(), 0
@@ -263,20 +263,20 @@ class LineWriter:
         if restart is not None and restart.first_step is not None:
             lost = max(0, restart.last_step - restart.first_step + 1)
             again = f"; {fmt.counted(lost, 'step')} trained again" if lost else ""
-            yield f"restart {restart.number}: training continues with step {restart.first_step}{again}"
+            yield f"restart {restart.number}: training continues with step {restart.first_step:,}{again}"
 
     def _plan(self) -> Iterator[str]:
         topology, plan = snapshot_builder.topology_of(self._state), snapshot_builder.plan_of(self._state)
         if topology is not None:
-            why = f" ({topology.device_reason})" if topology.device_reason else ""
+            why = f" ({topology.device_reason})" if topology.device_reason and topology.device != "unknown" else ""
             hosts = f" on {topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
-            strategy = f", strategy {topology.strategy}" if topology.strategy != "unknown" else ""
+            strategy = f", strategy {named}" if (named := fmt.strategy(topology.strategy)) else ""
             yield f"cores: {fmt.device_cores(topology.num_cores, topology.device)}{hosts}{strategy}{why}"
         if plan is not None:
-            first = f" from step {plan.first_step}" if plan.first_step > 1 else ""
+            first = f" from step {plan.first_step:,}" if plan.first_step > 1 else ""
             parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
             epochs = f"{fmt.counted(plan.num_epochs, 'epoch')} of " if plan.num_epochs else ""
-            steps = f"{epochs}{plan.steps_per_epoch or plan.total_steps} steps{first}"
+            steps = f"{epochs}{plan.steps_per_epoch or plan.total_steps:,} steps{first}"
             of_task = f"task {plan.task}: " if plan.task else "plan: "
             if plan.task or plan.total_steps:
                 yield of_task + ", ".join(filter(None, (steps, parameters, plan.precision)))
@@ -288,8 +288,8 @@ class LineWriter:
                 )
             if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
                 yield ragged
-            if not math.isnan(plan.lr):
-                yield f"learning rate: {fmt.exact(plan.lr)} ({plan.lr_rule})"
+            if rate := fmt.ruled_rate(plan.lr, plan.lr_rule):
+                yield f"learning rate: {rate}"
 
     def _reported(self, process: ProcessState, event: ev.Event) -> list[TimedLine]:
         """The line of a report, after all events of its step."""
@@ -323,13 +323,13 @@ class LineWriter:
         """Holds a report back until the meters of its step arrive."""
         plan, epochs = snapshot_builder.plan_of(self._state), snapshot_builder.epochs_of(self._state)
         epoch = fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)
-        of_steps = f"/{plan.total_steps}" if plan and plan.total_steps else ""
+        of_steps = f"/{plan.total_steps:,}" if plan and plan.total_steps else ""
         eta = eta_s(self._state, plan, epochs, event.t)
         self._report = _WaitingReport(
             event,
-            [f"epoch {epoch}", f"step {event.step}{of_steps}", self._loss(event.step)],
+            [f"epoch {epoch}", f"step {event.step:,}{of_steps}", self._loss(event.step)],
             [
-                f"{fmt.duration(event.step_s)}/step",
+                f"{fmt.step_time(event.step_s)}/step",
                 fmt.rate(event.examples_per_s, "examples") if not math.isnan(event.examples_per_s) else "",
                 f"eta {fmt.whole(eta)}" if eta is not None else "",
             ],
@@ -560,12 +560,12 @@ class QuietWriter(LineWriter):
     def _epoch(self, process: ProcessState, event: ev.EpochEnded) -> str:
         plan = snapshot_builder.plan_of(self._state)
         of_epochs = f"/{plan.num_epochs}" if plan and plan.num_epochs else ""
-        of_steps = f"/{plan.total_steps}" if plan and plan.total_steps else ""
+        of_steps = f"/{plan.total_steps:,}" if plan and plan.total_steps else ""
         loss = process.values.newest.get("loss") if not event.train else None
         took = event.train_s + event.valid_s
         columns = [
             f"epoch {event.epoch}{of_epochs}",
-            f"step {event.step}{of_steps}",
+            f"step {event.step:,}{of_steps}",
             f"train loss {fmt.number(loss.mean)}" if loss is not None else "",
             fmt.meters_line(event.train, event.valid, event.scores, monitor=event.monitor),
             fmt.duration(took) if math.isfinite(took) else "",

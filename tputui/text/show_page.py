@@ -51,7 +51,7 @@ def _losses(snapshot: Snapshot) -> list[str]:
                 f"core {core.core}",
                 core.host,
                 f"loss {fmt.number(core.loss)}",
-                f"step {core.step}",
+                f"step {core.step:,}",
                 f"time {fmt.duration(core.compute_s)}" if core.compute_s is not None else "",
                 core.condition,
             )
@@ -77,11 +77,10 @@ MARKS_SHOWN = 40
 LINES_SHOWN = 40
 """Newest log lines on the page of `show --at`, and as many marks."""
 FEW = -1
-"""In place of a number of epochs: all if there are few, else tables."""
+"""In place of a number of epochs: all if there are few, else the newest and a table of the metrics."""
 EPOCHS_MAX = 10
-"""With more epochs a page has a table of the newest ones instead of a line per epoch."""
 EPOCHS_SHOWN = 5
-"""Newest epochs in that table, beside the best one."""
+"""Of more than `EPOCHS_MAX` epochs the newest that are shown, beside the best one."""
 _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
 CORES_SHOWN = 16
@@ -156,13 +155,15 @@ def moment_text(snapshot: Snapshot, spell_time: Callable[[float], str]) -> str:
     return "\n\n".join([f"{heading}\n{show_text(snapshot).rstrip()}", *pages]) + "\n"
 
 
-def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW, where: str | None = None) -> str:
+def show_text(
+    snapshot: Snapshot, *, num_epochs: int | None = FEW, sections: bool = False, where: str | None = None
+) -> str:
     """The page that `show` prints, with the newest `num_epochs` epochs (None: all) and the best one.
 
-    `FEW` prints all epochs if there are at most `EPOCHS_MAX`, else tables of the metrics and of the newest epochs.
-    `where` is printed in place of the directory of the run.
+    `FEW` prints all epochs if there are at most `EPOCHS_MAX`, else the newest ones and a table of the metrics.
+    `sections` adds a table of what the time of each epoch went into. `where` is printed in place of the directory of
+    the run.
     """
-    is_short = num_epochs == FEW and len(snapshot.epochs) > EPOCHS_MAX
     parts = [
         _head(snapshot, where or snapshot.dir),
         _details(snapshot),
@@ -170,8 +171,7 @@ def show_text(snapshot: Snapshot, *, num_epochs: int | None = FEW, where: str | 
         core_lines(snapshot),
         _meters(snapshot),
         _logged(snapshot),
-        *([_metric_table(snapshot), _epoch_table(snapshot)] if is_short else []),
-        _epochs(snapshot, None if num_epochs == FEW else num_epochs) if not is_short else [],
+        *(_epochs(snapshot, num_epochs, sections) if snapshot.epochs else []),
         _machine(snapshot),
         [row("diagnosis", verdict_lines.line(verdict)) for verdict in found(diagnose(snapshot))],
         _kept(snapshot),
@@ -207,7 +207,7 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
     if topology is not None:
         hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
         why = f"({topology.device_reason})" if topology.device_reason else ""
-        strategy = topology.strategy if topology.strategy != "unknown" else ""
+        strategy = fmt.strategy(topology.strategy)
         lines.append(row("cores", fmt.device_cores(topology.num_cores, topology.device), strategy, hosts, why))
         lines += [row("warning", topology.device_warning)] if topology.device_warning else []
     if plan is not None:
@@ -220,15 +220,10 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
         if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
             lines.append(row("", ragged))
         if snapshot.lr is not None and not math.isnan(plan.lr):
-            lines.append(
-                row(
-                    facts.LEARNING_RATE.label,
-                    fmt.exact(snapshot.lr),
-                    f"({fmt.exact(plan.lr)} at the start: {plan.lr_rule})",
-                )
-            )
+            planned = f"{fmt.exact(plan.lr)} at the start: " if plan.lr != snapshot.lr else ""
+            lines.append(row(facts.LEARNING_RATE.label, fmt.exact(snapshot.lr), f"({planned}{plan.lr_rule})"))
         epoch = f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}"
-        step = f"step {snapshot.steps}/{plan.total_steps}" if plan.total_steps else _step(snapshot)
+        step = f"step {snapshot.steps:,}/{plan.total_steps:,}" if plan.total_steps else _step(snapshot)
         lines.append(row("progress", epoch, step, _pace(snapshot)))
     elif snapshot.steps:
         epoch = f"epoch {snapshot.epoch}" if snapshot.epoch else ""
@@ -243,7 +238,7 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
 
 def _step(snapshot: Snapshot) -> str:
     """The step; empty for logs that have none."""
-    return f"step {snapshot.steps}" if facts.STEP.of(snapshot) is not None else ""
+    return f"step {snapshot.steps:,}" if facts.STEP.of(snapshot) is not None else ""
 
 
 def _details(snapshot: Snapshot) -> list[str]:
@@ -264,14 +259,14 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
         key=lambda extreme: extreme.value,
         default=None,
     )
-    top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step}" if highest else ""
+    top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step:,}" if highest else ""
     num_with_loss = sum(core.loss is not None for core in snapshot.cores)
     step = max((core.step for core in snapshot.cores), default=0)
     num_cores = snapshot.num_losses
     averaged = (
         f"{num_with_loss} of {num_cores} cores" if 0 < num_with_loss < num_cores else fmt.counted(num_with_loss, "core")
     )
-    mean = f"mean of {averaged} in step {step}" if num_with_loss else "mean of the newest steps"
+    mean = f"mean of {averaged} in step {step:,}" if num_with_loss else "mean of the newest steps"
     of_script = snapshot.loss_named.text if snapshot.loss_named is not None else ""
     lines = [row(facts.LOSS.label, newest, mean, top, of_script)]
     if of_epoch := facts.EPOCH_LOSS.text(snapshot):
@@ -293,7 +288,7 @@ def _meters(snapshot: Snapshot) -> list[str]:
         row(
             view.split,
             f"{view.name:<12} avg {fmt.number(view.reading.avg)}",
-            f"val {fmt.number(view.reading.val)}",
+            f"last {fmt.number(view.reading.val)}",
             f"sum {fmt.number(view.reading.sum)}",
             f"count {fmt.count(view.reading.count)}",
             f"epoch {view.epoch}",
@@ -325,9 +320,16 @@ def _origin(view: LoggedView) -> Iterable[str]:
     yield "from console" if view.source == CONSOLE else f"from {view.source}"
 
 
-def _epochs(snapshot: Snapshot, most: int | None) -> list[str]:
-    shown, note = _newest_and_best(snapshot.epochs, most)
-    return [*note, *(row(f"epoch {view.epoch}", *_epoch(view, best_epoch(snapshot.epochs))) for view in shown)]
+def _epochs(snapshot: Snapshot, most: int | None, sections: bool) -> Iterable[list[str]]:
+    """The tables of the metrics, of the epochs, and with `sections` of their times."""
+    is_short = most == FEW and len(snapshot.epochs) > EPOCHS_MAX
+    newest = EPOCHS_SHOWN if is_short else None if most == FEW else most
+    shown, note = _newest_and_best(snapshot.epochs, newest)
+    if is_short:
+        yield _metric_table(snapshot)
+    yield [*note, *_epoch_table(snapshot, shown)]
+    if sections:
+        yield _section_table(shown)
 
 
 def _newest_and_best(views: list[EpochEnded], most: int | None) -> tuple[list[EpochEnded], list[str]]:
@@ -354,10 +356,9 @@ def _metric_table(snapshot: Snapshot) -> list[str]:
     return _aligned(rows)
 
 
-def _epoch_table(snapshot: Snapshot) -> list[str]:
-    """The newest epochs and the best one, with as many metrics as fit."""
+def _epoch_table(snapshot: Snapshot, shown: list[EpochEnded]) -> list[str]:
+    """The epochs `shown` with as many metrics as fit, and how many do not."""
     views = snapshot.epochs
-    shown, note = _newest_and_best(views, EPOCHS_SHOWN)
     best = best_epoch(views)
     names = _metric_names(views, monitored(snapshot.config, snapshot.epochs))
     wanted = [(split, name) for name in names for split in (0, 1) if _has(views, name, split)]
@@ -366,18 +367,30 @@ def _epoch_table(snapshot: Snapshot) -> list[str]:
     rows += [
         [
             f"epoch {view.epoch}{' best' if view is best else ''}",
-            *(fmt.number(None if math.isnan(spent) else spent, 2) for spent in (view.train_s, view.valid_s)),
+            *(fmt.in_seconds(spent) for spent in (view.train_s, view.valid_s)),
             *([fmt.UNKNOWN if math.isnan(view.lr) else fmt.exact(view.lr)] if has_lr else []),
         ]
         for view in shown
     ]
-    for split, name in wanted:
+    hidden: list[str] = []
+    for number, (split, name) in enumerate(wanted):
         column = [f"{('train', 'valid')[split]} {name}", *(fmt.number(_figures(view, name)[split]) for view in shown)]
         wider = [[*row, cell] for row, cell in zip(rows, column, strict=True)]
         if len(_aligned(wider)[0]) > _TABLE_WIDTH:
+            hidden = [row("", f"+{fmt.counted(len(wanted) - number, 'column')}: --json has all")]
             break
         rows = wider
-    return [*note, *_aligned(rows)]
+    return [*_aligned(rows), *hidden]
+
+
+def _section_table(shown: list[EpochEnded]) -> list[str]:
+    """What the time of each epoch went into; the parts of tracing follow it."""
+    times = [{f"trace {name}": spent for name, spent in view.trace_s.items()} for view in shown]
+    times = [view.sections_s | parts for view, parts in zip(shown, times, strict=True)]
+    names = list(dict.fromkeys(name for of in times for name in of))
+    rows = [[f"epoch {view.epoch}", *(fmt.duration(of.get(name)) for name in names)]
+            for view, of in zip(shown, times, strict=True)]  # fmt: skip
+    return _aligned([["time", *names], *rows]) if names else [row("time", "the run does not report what it went into")]
 
 
 def _metric_names(views: Iterable[EpochEnded], first: str) -> list[str]:
@@ -407,15 +420,6 @@ def _aligned(rows: list[list[str]]) -> list[str]:
         )
         for row in rows
     ]
-
-
-def _epoch(view: EpochEnded, best: EpochEnded | None) -> Iterable[str]:
-    yield fmt.meters_line(view.train, view.valid, view.scores, most=None) or "no validation reported"
-    if not math.isnan(view.train_s):
-        yield f"train {fmt.duration(view.train_s)}"
-        yield f"validation {fmt.duration(view.valid_s)}"
-    yield fmt.sections(view.sections_s, view.trace_s)
-    yield "best" if view is best else ""
 
 
 def _machine(snapshot: Snapshot) -> list[str]:
@@ -469,7 +473,7 @@ def _kept(snapshot: Snapshot) -> list[str]:
         row(
             "checkpoint",
             saved.path,
-            f"step {saved.step}",
+            f"step {saved.step:,}",
             f"{fmt.size(saved.bytes)} in {fmt.duration(saved.seconds)}",
             saved.reason,
             "best" if saved.best else "",
@@ -481,14 +485,14 @@ def _kept(snapshot: Snapshot) -> list[str]:
         lines.append(row("profile", trace.path, covered, fmt.size(trace.bytes)))
     for request in snapshot.requests:
         seen = fmt.seen_while(request.seen_phase) if request.seen_phase else ""
-        applied = f"after step {request.applied_step}" if request.applied_step is not None else ""
+        applied = f"after step {request.applied_step:,}" if request.applied_step is not None else ""
         details = (request.path or "", request.why or "", show_hosts.unanswered(request.unanswered))
         lines.append(row("request", request.kind, request.state, seen, applied, *details))
     return lines
 
 
 def _wrong(snapshot: Snapshot) -> list[str]:
-    lines = [row("non-finite", _bad(bad.metric, bad.value), phrases.core_name(snapshot, bad.core), f"step {bad.step}")
+    lines = [row("non-finite", _bad(bad.metric, bad.value), phrases.core_name(snapshot, bad.core), f"step {bad.step:,}")
              for bad in snapshot.non_finite[:8]]  # fmt: skip
     if snapshot.num_non_finite > len(lines):
         lines.append(row("non-finite", f"{fmt.count(snapshot.num_non_finite)} values in total"))

@@ -159,7 +159,9 @@ def goodput_line(goodput: Goodput) -> str:
 
 def goodput_blocks(goodput: Goodput, price_per_hour: float | None) -> Iterator[str]:
     """A goodput_line per part with its share, and the cost if the price of an hour is given."""
-    yield f"{'goodput':<{_INDENT}}{_head(goodput)}"
+    useful = [part for part in PARTS if part in PRODUCTIVE and goodput.parts_s.get(part, 0.0) >= _SHOWN_FROM_S]
+    of_them = f": {' and '.join(useful)}" if goodput.share is not None and len(useful) > 1 else ""
+    yield f"{'goodput':<{_INDENT}}{_head(goodput)}{of_them}"
     for part in sorted(PARTS, key=lambda part: -goodput.parts_s.get(part, 0.0)):
         seconds = goodput.parts_s.get(part, 0.0)
         if seconds >= _SHOWN_FROM_S:

@@ -96,4 +96,4 @@ def _first_bad(snapshot: Snapshot) -> str:
     cores = {bad.core for bad in snapshot.non_finite if bad.step == step}
     number = f"all {len(cores)}" if len(cores) == len(snapshot.cores) else f"{len(cores)}"
     origin = f"{number} cores" if len(cores) > 1 else phrases.core_name(snapshot, snapshot.non_finite[0].core)
-    return f" from {origin}, step {step}"
+    return f" from {origin}, step {step:,}"

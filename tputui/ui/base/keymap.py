@@ -50,7 +50,7 @@ NEXT_VALUE = on_widget("hosts", "next_value")
 _PLAYER: tuple[Key, ...] = (
     Key("space", "space", PLAY_OR_PAUSE, "play/pause", "play or pause; pauses or continues a live view", "time",
         "timed", title="play or pause", also="resume halt"),
-    Key("left", "\u2190", _player("seek(-1)"), "", "back in time by 5 %, at least 10 s; a live run continues", "time",
+    Key("left", "\u2190", _player("seek(-1)"), "", "back in time by 5 % (short runs 10 %); the run continues", "time",
         "timed", title="go back in time by 5 %", also="rewind seek earlier"),
     Key("right", "\u2192", _player("seek(1)"), "", "forward by the same step", "time", "timed",
         title="go forward in time by 5 %", also="seek later"),

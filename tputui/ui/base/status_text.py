@@ -93,7 +93,7 @@ def nothing_yet(snapshot: Snapshot, what: str, *, verb: str = "reported") -> str
     if snapshot.phase == "unknown":
         return f"no {what} yet: the command has {verb} none"
     if snapshot.condition in ENDED:
-        return f"no {what}: the run ended before there was one ({snapshot.condition})"
+        return f"no {what}; the run has ended"
     return f"no {what} yet"
 
 

@@ -182,7 +182,7 @@ def _shown_outlier(
 
 def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_non_finite: int, width: int) -> Line:
     """The legend of the curves; `newest` is the mean of the newest step if that is visible."""
-    cores = f"{num_cores:,} cores" if num_cores > 1 else "the core"
+    cores = f"{num_cores:,} cores"
     line: Line = [
         Span(" \u2500\u2500 ", "accent"),
         Span(f"smooth {fmt.number(data.smooth[-1])} " if data.smooth else f"{_mean(data, newest)} "),
@@ -190,7 +190,7 @@ def curve_legend(data: VisibleData, newest: float | None, num_cores: int, num_no
     if data.smooth:
         line += [Span(" \u2500\u2500 ", "label"), Span("raw ", "label")]
     of_cores: Line = []
-    if data.view.kind == "band":
+    if data.view.kind == "band" and num_cores > 1:
         of_cores = [
             *(_EDGES_SAMPLE if data.colourless else _BAND_SAMPLES[data.ramp is not None]),
             Span(f"min-max over {cores} " if width >= 56 else f"{cores} ", "label"),

@@ -416,7 +416,8 @@ def metric_text(view: CompareView) -> str:
 def _values(shown: Curves, part: ComparedPart, width: int) -> list[Line]:
     """The value of every run at the cursor, or the newest one. The number of lines does not depend on the values."""
     view = part.view
-    position = position_text(view.cursor, view.x) if view.cursor is not None else "newest"
+    newest = "newest" if view.meter or view.weight else "last step"
+    position = position_text(view.cursor, view.x) if view.cursor is not None else newest
     drawn = {curve.run: curve for curve in shown.curves}
     entries = [_entry(run, drawn.get(run), view.cursor, part) for run in range(len(part.snapshots))]
     per_line = max((width - _POSITION) // _ENTRY, 1)

@@ -176,7 +176,7 @@ class Form:
             else:
                 self.config()
         except ConfigError as error:
-            return [_problem(str(error).removeprefix(f"{self.source}: "), self._by_key)]
+            return [_problem(text.removeprefix(f"{self.source}: "), self._by_key) for text in error.problems]
         return []
 
     def overrides(self) -> list[str]:

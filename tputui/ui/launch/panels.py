@@ -184,7 +184,7 @@ def _cores(config: RunConfig, facts: Mapping[str, Any], waiting: str, width: int
     accumulate = config.optim.accumulate
     more = f", x {accumulate:,} = {config.global_batch * accumulate:,} per update" if accumulate > 1 else ""
     rows += _fact("batch", batch + more, width)
-    return rows + _fact("lr", f"{config.scaled_lr:g} = {config.lr_rule}", width)
+    return rows + _fact("lr", fmt.ruled_rate(config.scaled_lr, config.lr_rule), width)
 
 
 def _memory(part: SummaryPart, width: int) -> list[Line]:

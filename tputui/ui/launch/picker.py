@@ -119,7 +119,7 @@ class ConfigsPanel(ListPanel[ConfigsPart]):
         if part.is_searching:
             rows.append([Span(" searching ...", "dim")])
         elif not any(listed.kind == "file" for listed in part.choices):
-            rows += [[], *paragraph(f" no configuration files below {part.directory}", width, 3)]
+            rows += [[], *paragraph(f"no configuration files below {part.directory}", width, 3)]
         return rows
 
 

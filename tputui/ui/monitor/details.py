@@ -111,7 +111,7 @@ def _device(part: DetailsPart) -> str:
     if topology is None:
         return "not known yet"
     cores = fmt.device_cores(topology.num_cores, topology.device)
-    strategy = topology.strategy if topology.strategy != "unknown" else ""
+    strategy = fmt.strategy(topology.strategy)
     hosts = f"{topology.num_hosts} hosts" if topology.num_hosts > 1 else ""
     why = topology.device_reason or ""
     return ", ".join(text for text in (cores, strategy, part.precision, hosts, why) if text)

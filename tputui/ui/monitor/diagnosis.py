@@ -86,7 +86,7 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
         self._rows += [None] * len(others)
         if found(part.verdicts):
             return Drawing(rows, note=NOTE_FULL if is_full else NOTE)
-        head = tuple(paragraph(f" {nothing_found(part)}", width, 2, "dim" if part.steps < STEPS_MIN else "plain"))
+        head = tuple(paragraph(nothing_found(part), width, 2, "dim" if part.steps < STEPS_MIN else "plain"))
         return Drawing(rows, head=head, note=(NOTE_FULL if is_full else NOTE) if answered else "")
 
     def scroll_rows(self, rows: int) -> None:
@@ -134,7 +134,7 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
         part = self._part
         if part is None or found(part.verdicts):
             return 0
-        return len(paragraph(f" {nothing_found(part)}", self.size.width - FRAME, 2))
+        return len(paragraph(nothing_found(part), self.size.width - FRAME, 2))
 
     def _index(self, verdicts: Sequence[Verdict]) -> int | None:
         return next((index for index, key in enumerate(_keys(verdicts)) if key == self._chosen), None)

@@ -325,7 +325,7 @@ def _row(epoch: EpochEnded, columns: _Columns, best_by: str | None) -> list[Cell
         Cell(_seconds(epoch.steady_s), "strong"),
         *([Cell(fmt.UNKNOWN if math.isnan(epoch.lr) else f"{epoch.lr:.3g}", "dim")] if columns.has_lr else []),
         *(_section(epoch, name) for name in columns.sections),
-        *(Cell(fmt.number(epoch.trace_s.get(name), 2), "dim") for name in columns.trace),
+        *(Cell(fmt.in_seconds(epoch.trace_s.get(name)), "dim") for name in columns.trace),
     ]
 
 
@@ -345,10 +345,10 @@ def _section(epoch: EpochEnded, name: str) -> Cell:
     spent = epoch.sections_s.get(name)
     largest = bool(spent) and spent == max(epoch.sections_s.values())
     if name == "compile" and spent:
-        return Cell(f"{COMPILED} {fmt.number(spent, 2)}", "strong" if largest else "info")
-    return Cell(fmt.number(spent, 2), "strong" if largest else "dim")
+        return Cell(f"{COMPILED} {fmt.in_seconds(spent)}", "strong" if largest else "info")
+    return Cell(fmt.in_seconds(spent), "strong" if largest else "dim")
 
 
 def _seconds(spent: float) -> str:
     """Seconds; unknown if NaN, as the logs of a script do not contain them."""
-    return fmt.UNKNOWN if math.isnan(spent) else fmt.number(spent, 2)
+    return fmt.in_seconds(spent)

@@ -356,4 +356,4 @@ class SkippedScreen(RunOverlay):
 
 def _rest(part: SkippedView, width: int) -> list[Line]:
     num_hidden = part.count - len(part.examples)
-    return paragraph(f" and {fmt.count(num_hidden)} more: each is a warning in the log (7)", width, 3)
+    return paragraph(f"and {fmt.count(num_hidden)} more: each is a warning in the log (7)", width, 3)

@@ -288,11 +288,12 @@ def _device(topology: TopologyDeclared, plan: PlanView | None) -> list[Line]:
     """The cores of one host, and how they are used; facts that do not change are dim."""
     if topology.device == "unknown" and topology.num_hosts < 2:
         return [[Span(fmt.counted(topology.num_cores, "core"), "dim")]]
-    precision = f" {clean(plan.precision)}" if plan is not None else ""
-    strategy: Line = [Span(f"{clean(topology.strategy)}{precision}", "dim")]
+    precision = clean(plan.precision) if plan is not None else ""
+    how = " ".join(filter(None, (clean(fmt.strategy(topology.strategy)), precision)))
+    strategy: list[Line] = [[Span(how, "dim")]] if how else []
     if topology.num_hosts > 1:
-        return [strategy]  # hosts and cores are in the first line
-    return [[Span(fmt.counted(topology.num_cores, f"{clean(topology.device)} core"), "dim")], strategy]
+        return strategy  # hosts and cores are in the first line
+    return [[Span(fmt.counted(topology.num_cores, f"{clean(topology.device)} core"), "dim")], *strategy]
 
 
 def _batch(plan: PlanView, topology: TopologyDeclared | None) -> Line:

@@ -146,7 +146,7 @@ def _title(name: str, text: str = "") -> Line:
 
 def _head(part: HostPart, host: HostView, problem: HostProblem | None, width: int) -> list[Line]:
     pairs = [
-        ("time per step", fmt.duration(host.step_s) if host.step_s is not None else fmt.UNKNOWN),
+        ("time per step", fmt.step_time(host.step_s) if host.step_s is not None else fmt.UNKNOWN),
         *([("newest event", f"{status_text.age(host.silent_s)} ago")] if host.silent_s is not None else []),
         ("clock", _clock(host)),
         ("generation", str(host.generation)),

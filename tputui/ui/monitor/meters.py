@@ -100,7 +100,7 @@ class MetersPanel(RunPanel[MetersPart]):
         return next((note for note in notes if len(note) < width - len(self.name_shown) - 8), notes[-1])
 
 
-_FIGURES = ("val", "sum", "count")
+_FIGURES = ("last", "sum", "count")
 _NUM_FIRST = 4
 """Columns that are shown whatever the names are: the name, both averages, and that of the best epoch."""
 _LEAST_NAME = 14
@@ -254,4 +254,4 @@ def _reduced(meters: list[MeterView], width: int) -> list[Line]:
 
 
 def _sentence(way: str, width: int) -> list[str]:
-    return [span.text for line in paragraph(f"avg: {way}", width - 1, 3) for span in line]
+    return wrap(clean(f"avg: {way}"), width - 1, 3)

@@ -226,7 +226,7 @@ def _speed(pace: ThroughputView, width: int, *, is_over: bool) -> list[Line]:
 
 
 def _step(pace: ThroughputView, width: int) -> list[Line]:
-    half, most = fmt.duration(pace.step_p50_s), fmt.duration(pace.step_p95_s)
+    half, most = fmt.step_time(pace.step_p50_s), fmt.step_time(pace.step_p95_s)
     name = "p50 " if width >= 36 else ""
     spans = [Span(name, "label"), Span(half, "strong"), Span("  p95 ", "label"), Span(most, "strong")]
     return [_row("step", *spans)]

@@ -61,8 +61,8 @@ class XlaPanel(RunPanel[XlaPart]):
             _row("compiles", f"{fmt.count(xla.compiles)} in {fmt.duration(xla.compile_s)}"),
             _recompiles(xla),
             _executes(xla, width - _LABEL - 1),
-            _row("to device", f"{fmt.count(xla.transfers_to_device)}  {fmt.size(xla.bytes_to_device)}"),
-            _row("from device", f"{fmt.count(xla.transfers_from_device)}  {fmt.size(xla.bytes_from_device)}"),
+            _row("to device", _transfers(xla.transfers_to_device, xla.bytes_to_device)),
+            _row("from device", _transfers(xla.transfers_from_device, xla.bytes_from_device)),
             *_task_reads(xla),
             *_fallbacks(xla.fallbacks),
         ]
@@ -193,6 +193,10 @@ def _executes(xla: XlaView, width: int) -> Line:
     forms = [", ".join(filter(None, (f"{number} in {fmt.duration(xla.execute_s)}", per_step)))]
     forms += [f"{number}, {per_step}", per_step] if per_step else [number]
     return _row("executes", next((form for form in forms if len(form) <= width), forms[-1]))
+
+
+def _transfers(number: int, num_bytes: int) -> str:
+    return f"{fmt.counted(number, 'transfer')}, {fmt.size(num_bytes)}"
 
 
 def _task_reads(xla: XlaView) -> list[Line]:

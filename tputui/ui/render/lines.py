@@ -270,8 +270,8 @@ def _window(text: str, start: int, width: int) -> str:
 
 
 def paragraph(text: str, width: int, height: int, tone: Tone = "dim") -> list[Line]:
-    """A sentence wrapped to a panel, for panels that have nothing to draw yet."""
-    return [[Span(piece, tone)] for piece in wrap(clean(text), width, height)]
+    """A sentence wrapped to a panel and indented as its rows are, for panels that have nothing to draw yet."""
+    return [[Span(f" {piece}", tone)] for piece in wrap(clean(text), width - 1, height)]
 
 
 def bar(share: float, width: int, tone: Tone = "accent") -> Line:

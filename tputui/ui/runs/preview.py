@@ -69,10 +69,10 @@ def _facts(row: RunRow, width: int) -> list[Line]:
     sign = sign_of(row)
     lines: list[Line] = [[Span(f" {sign.mark} {sign.word.lower()}", sign.tone)]]
     if row.reason:
-        lines += [[Span(" "), *piece] for piece in paragraph(row.reason, width - 2, _REASON_LINES, "label")]
+        lines += paragraph(row.reason, width - 1, _REASON_LINES, "label")
     if row.is_log:
         lines += [[Span(" "), Span(piece, "dim")] for piece in wrap(_short_path(row.path), width - 2, 3)]
-    lines += [[Span(" "), *piece] for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 2, 2, "alert")]
+    lines += [piece for alarm in row.alarms for piece in paragraph(f"! {alarm}", width - 1, 2, "alert")]
     if not row.ended and row.phase not in (None, "unknown"):
         lines.append(_fact("phase", status_text.phase_with_age(row.phase, row.phase_s)))
     epochs = "" if row.num_epochs is None else f"{row.epoch} of {row.num_epochs}" if row.num_epochs else str(row.epoch)
@@ -91,11 +91,7 @@ def _facts(row: RunRow, width: int) -> list[Line]:
         ("keeps", saved),
         ("tags", clean(" ".join(row.labels.tags))),
     )
-    lines += (
-        [[Span(" "), *piece] for piece in paragraph(clean(row.labels.note), width - 2, 3, "info")]
-        if row.labels.note
-        else []
-    )
+    lines += paragraph(row.labels.note, width - 1, 3, "info") if row.labels.note else []
     return lines + [_fact(name, value) for name, value in pairs if value]
 
 

@@ -230,7 +230,7 @@ def row_of(path: Path, snapshot: Snapshot, *, complete: bool) -> RunRow:
         batch=f"{plan.batch_per_core:,} x {plan.global_batch // max(plan.batch_per_core, 1)} = {plan.global_batch:,}"
         if plan and plan.global_batch
         else "",
-        lr_rule=f"{plan.lr:g} = {plan.lr_rule}" if plan else "",
+        lr_rule=fmt.ruled_rate(plan.lr, plan.lr_rule) if plan else "",
         phase=snapshot.phase,
         phase_s=snapshot.phase_s,
         eta_s=snapshot.eta_s,
@@ -292,7 +292,7 @@ def _machine(snapshot: Snapshot) -> str:
         return ""
     device = "" if topology.device == "unknown" else f"{topology.device} "
     cores = fmt.counted(topology.num_cores, f"{device}core")
-    strategy = "" if topology.strategy == "unknown" else topology.strategy
+    strategy = fmt.strategy(topology.strategy)
     return ", ".join(filter(None, (cores, strategy, plan.precision if plan else "")))
 
 

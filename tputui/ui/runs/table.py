@@ -97,6 +97,9 @@ def layout(choice: ColumnChoice, rows: Sequence[RunRow], width: int, room: int) 
     """
     curve = next(cells for min_width, cells in _CURVES if width >= min_width)
     columns = [column._replace(width=curve) if column.key == "curve" else column for column in COLUMNS]
+    if rows:
+        state = max(5, *(cells_of(_state(row)[0]) for row in rows))
+        columns = [c._replace(width=min(state, c.width)) if c.key == "state" else c for c in columns]
     columns = [
         _TRAIN_LOSS if column.key == "loss" and width >= _TRAIN_LOSS.min_terminal_width else column
         for column in columns
@@ -134,6 +137,8 @@ def chosen_cell(row: RunRow, column: TableColumn) -> tuple[str, Tone]:
     value = value_at(row, column.key)
     if value is None:
         return fmt.UNKNOWN, "dim"
+    if column.key in row.metrics and isinstance(value, float):
+        return fmt.number(value), "plain"
     return value_text(value, column.width), "plain"
 
 
@@ -231,6 +236,8 @@ class ColumnsInput(LineInput):
 _MARKS = 4
 """Cells for the cursor and the mark, left of the name."""
 _NAME_WIDTHS = (14, 34)
+_NAME_LEAST = 24
+"""Cells that names may take before chosen columns: the time and the task of a run without a name of its own."""
 
 
 STATES: dict[RowState, Sign] = {
@@ -343,7 +350,9 @@ class RunsTable(Drawn):
         chosen = self._cursor_index
         rows = max(height - 1, 1)
         self._top = min(max(self._top, chosen - rows + 1), chosen, max(len(self._rows) - rows, 0))
-        lines = [self._titles(columns, name)]
+        usual = layout(ColumnChoice(hidden=self._choice.hidden), self._rows, width, width)
+        num_gone = len({column.key for column in usual} - {column.key for column in columns})
+        lines = [self._titles(columns, name, num_gone)]
         for index in range(self._top, min(self._top + rows, len(self._rows))):
             line = self._line(self._rows[index], columns, name, is_current=index == chosen)
             lines.append(fit([*line, Span(" " * max(width - width_of(line), 0))], width))
@@ -395,13 +404,17 @@ class RunsTable(Drawn):
 
     def _columns(self, width: int) -> tuple[list[TableColumn], int]:
         """The columns that fit, and the width of the name."""
-        shown = layout(self._choice, self._rows, width, width - _MARKS - _NAME_WIDTHS[0])
-        room = width - _MARKS - sum(column.width + 1 for column in shown)
         longest = max(cells_of(clean(row.name)) for row in self._rows)
+        least = min(max(longest, _NAME_WIDTHS[0]), _NAME_LEAST)
+        shown = layout(self._choice, self._rows, width, width - _MARKS - least)
+        room = width - _MARKS - sum(column.width + 1 for column in shown)
         return shown, max(min(longest, room, _NAME_WIDTHS[1] if width < 200 else room), min(_NAME_WIDTHS[0], room))
 
-    def _titles(self, columns: Sequence[TableColumn], name: int) -> Line:
-        line: Line = [Span(" " * _MARKS), *self._title("run", "run", name, left_aligned=True)]
+    def _titles(self, columns: Sequence[TableColumn], name: int, num_gone: int) -> Line:
+        """`num_gone`: columns that gave way to chosen ones; their number is at the end of the column of names."""
+        gone = f" +{num_gone}" if num_gone else ""
+        line: Line = [Span(" " * _MARKS), *self._title("run", "run", name - len(gone), left_aligned=True)]
+        line.append(Span(gone, "dim"))
         for column in columns:
             line += [Span(" "), *self._title(column.key, column.title, column.width, left_aligned=column.left_aligned)]
         return line
@@ -438,10 +451,7 @@ def cell(row: RunRow, column: TableColumn, now: float) -> tuple[str, Tone]:
     if column.key == "tags":
         return clean(" ".join(row.labels.tags)), "info"
     if column.key == "state":
-        sign = sign_of(row)
-        if row.is_log:
-            return f"{row.form}{' !' if row.alarms else ''}", sign.tone
-        return f"{sign.mark} {sign.word.lower()}{' !' if row.alarms else ''}", sign.tone
+        return _state(row)
     if column.key == "step":
         return _steps(row, column.width), "plain" if row.steps is not None else "dim"
     if column.key == "loss":
@@ -459,6 +469,12 @@ def cell(row: RunRow, column: TableColumn, now: float) -> tuple[str, Tone]:
     if column.key == "cores":
         return (fmt.UNKNOWN if row.num_cores is None else f"{row.num_cores:,}"), "dim"
     return clean(row.task) or fmt.UNKNOWN, "dim"
+
+
+def _state(row: RunRow) -> tuple[str, Tone]:
+    sign = sign_of(row)
+    word = row.form if row.is_log else f"{sign.mark} {sign.word.lower()}"
+    return f"{word}{' !' if row.alarms else ''}", sign.tone
 
 
 def _short_name(row: RunRow, width: int) -> str:

@@ -153,7 +153,7 @@ _COERCED = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
 """Values of LC_CTYPE that Python itself sets for the C locale and for missing ones; then LANG is the user's choice."""
 
 
-_ARROWS = str.maketrans({"\u2190": "left", "\u2192": "right", "\u2191": "up", "\u2193": "down"})
+_ARROWS = str.maketrans({"\u2190": "<-", "\u2192": "->", "\u2191": "up", "\u2193": "down"})
 
 
 class Capabilities(NamedTuple):

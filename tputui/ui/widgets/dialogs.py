@@ -167,7 +167,7 @@ class ConfirmStop(ChoiceScreen[RequestKind]):
     """Asks how to stop a run; the result is the request to send, or None."""
 
     def __init__(self, run: str, stops: tuple[Choice[RequestKind], ...]) -> None:
-        super().__init__(f"Stop {clean(run)}?", stops)
+        super().__init__(f'Stop run "{clean(run)}"?', stops)
 
 
 Leave = Literal["write", "discard"]
