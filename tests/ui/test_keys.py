@@ -227,7 +227,7 @@ def test_help_lists_every_key_and_panel() -> None:
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, MonitorScreen)
 
-    drive(monitor(made.running()), script, size=(160, 140))
+    drive(monitor(made.running()), script, size=(160, 170))
 
 
 def test_help_scrolls_if_too_long() -> None:
