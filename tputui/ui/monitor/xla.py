@@ -57,12 +57,13 @@ class XlaPanel(RunPanel[XlaPart]):
         xla = part.xla
         if xla is None:
             return Drawing(paragraph(part.why_none, width, height))
+        room = width - _LABEL - 1
         rows = [
             _row("compiles", f"{fmt.count(xla.compiles)} in {fmt.duration(xla.compile_s)}"),
             _recompiles(xla),
-            _executes(xla, width - _LABEL - 1),
-            _row("to device", _transfers(xla.transfers_to_device, xla.bytes_to_device)),
-            _row("from device", _transfers(xla.transfers_from_device, xla.bytes_from_device)),
+            _executes(xla, room),
+            _row("to device", _transfers(xla.transfers_to_device, xla.bytes_to_device, room)),
+            _row("from device", _transfers(xla.transfers_from_device, xla.bytes_from_device, room)),
             *_task_reads(xla),
             *_fallbacks(xla.fallbacks),
         ]
@@ -195,8 +196,10 @@ def _executes(xla: XlaView, width: int) -> Line:
     return _row("executes", next((form for form in forms if len(form) <= width), forms[-1]))
 
 
-def _transfers(number: int, num_bytes: int) -> str:
-    return f"{fmt.counted(number, 'transfer')}, {fmt.size(num_bytes)}"
+def _transfers(number: int, num_bytes: int, room: int) -> str:
+    """How many and how much; the word gives way to the numbers."""
+    text = f"{fmt.counted(number, 'transfer')}, {fmt.size(num_bytes)}"
+    return text if len(text) <= room else f"{number:,}, {fmt.size(num_bytes)}"
 
 
 def _task_reads(xla: XlaView) -> list[Line]:
