@@ -197,7 +197,7 @@ def test_a_run_saves_and_stops_on_request_if_that_is_allowed(training: Path) -> 
         assert re.search(r"^applied: after step \d+, .*saved\.pt", text(saved), re.M)
         stopped = await client.call_tool("stop", {"run": "live", "when": "after_step"})
         assert not stopped.is_error, stopped
-        assert text(stopped).startswith("requested: stop (")
+        assert text(stopped).startswith("requested: stop\n")
         waited = await called(client, "wait", run="live", timeout_s=500)
         assert (waited["state"], waited["holds"]) == ("stopped", True)
         assert (await refused(client, "stop", run="live")).startswith("live: the run has already ended (it is stopped")

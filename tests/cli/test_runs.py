@@ -83,11 +83,15 @@ def test_empty_list_explains_how_to_start_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for words in (["runs"], ["runs", "--runs-dir", str(tmp_path)]):
+    monkeypatch.setenv("TPUTUI_RUNS", str(tmp_path / "later"))
+    for words, why in (
+        (["runs"], f"{tmp_path}/later does not exist yet; the first run creates it"),
+        (["runs", "--runs-dir", str(tmp_path)], f"no runs in {tmp_path} yet; start one with `tputui run CONFIG`"),
+    ):
         assert main(words) == 0
         result = capsys.readouterr()
         assert result.out == ""
-        assert "start one with `tputui run CONFIG`" in result.err or "the first run creates it" in result.err
+        assert why in result.err
 
 
 def test_a_file_is_no_directory_of_runs(

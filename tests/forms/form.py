@@ -144,12 +144,13 @@ def told_of(run_dir: Path) -> Told:
     rows = [row for row in RunRows(run_dir) if isinstance(row, StepRow | MetricRow)]
     num_cores = len({row.core for row in rows if isinstance(row, StepRow)})
     losses = {row.metric for row in rows if isinstance(row, StepRow)}
+    of_reports = ("report", "epoch", "progress")
     for row in rows:
         if isinstance(row, StepRow):
             name = f"train {row.metric}" + (f" core {row.core}" if num_cores > 1 else "")
             if not math.isnan(row.value):
                 series.setdefault(_named(name), []).append((row.step, row.value))
-        elif row.kind not in ("report", "epoch") and (row.split != "train" or row.name.split("/core")[0] not in losses):
+        elif row.kind not in of_reports and (row.split != "train" or row.name.split("/core")[0] not in losses):
             # What a script logs as its loss is in the rows of its steps, too.
             series.setdefault(_named(f"{row.split} {row.name}"), []).append((row.step, row.value))
     return Told({name: float(value) for name, value in known.items() if value is not None}, series)

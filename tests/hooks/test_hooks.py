@@ -69,7 +69,7 @@ def _told(folder: Path, done: subprocess.CompletedProcess[str]) -> Told:
     steps = [row for row in rows if isinstance(row, StepRow)]
     metrics: dict[str, list[float]] = {}
     for row in rows:
-        if isinstance(row, MetricRow) and row.kind not in ("report", "epoch"):
+        if isinstance(row, MetricRow) and row.kind not in ("report", "epoch", "progress"):
             metrics.setdefault(row.name, []).append(row.value)
     return Told(
         printed,

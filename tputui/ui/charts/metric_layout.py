@@ -120,8 +120,9 @@ def group_of(metric: str) -> str:
 def pages(metrics: Sequence[str], choice: Choice, width: int, height: int) -> list[PageLayout]:
     """The pages of metrics in their order, after those that are pinned. Metrics that fit on one page have no headings,
     unless a group is folded."""
-    pinned = [name for name in choice.pinned if name in set(metrics)]
-    others = [name for name in metrics if name not in set(pinned)]
+    known, ahead = set(metrics), set(choice.pinned)
+    pinned = [name for name in choice.pinned if name in known]
+    others = [name for name in metrics if name not in ahead]
     tiles = tiling(len(metrics), width, height)
     sections = _sections(pinned, others, choice.folded)
     is_folded = any(heading is not None and heading.is_folded for heading, _ in sections)
