@@ -4,9 +4,9 @@ Each RUN is the directory of a finished run, such as `tputui run sample_configs/
 first one is shown by itself and all of them are compared, so their configurations should differ. The list shows every
 run in the directory of the first. `--command RUN` adds pictures of the run of a command, such as
 `tputui run -- python train.py` leaves, and `--pod RUN` of a run on many hosts, such as `python -m benchmarks.pod write`
-simulates; without them these pictures stay as they are. Some show a recording of the package. The pictures show paths and
-the host of the runs: train them in a neutral directory, such as `/tmp/demo`. The launcher asks the engine for the memory
-of a step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs
+simulates; without them these pictures stay as they are. Some show a recording of the package. The pictures show paths
+and the host of the runs: train them in a neutral directory, such as `/tmp/demo`. The launcher asks the engine for the
+memory of a step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs
 `rsvg-convert`. They are unedited screens.
 """
 
@@ -66,7 +66,7 @@ class Picture(NamedTuple):
     shows: str = ""
     """Words on the screen when it is ready."""
     of: Literal["runs", "command", "pod", "demo"] = "runs"
-    """The runs that it shows: those to compare, that of a command, that on many hosts, or a recording of the package."""
+    """The runs that it shows: those to compare, that of a command or on many hosts, or a recording of the package."""
 
 
 def replayed(share: float) -> Callable[[Sequence[Path]], Screen[MonitorResult]]:
@@ -184,7 +184,12 @@ def main() -> int:
     # Drawn as in a terminal with all colours, whatever this one can show.
     os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
     PICTURES.mkdir(exist_ok=True)
-    runs = {"runs": arguments.runs, "command": [arguments.command], "pod": [arguments.pod], "demo": [RECORDINGS / "training"]}
+    runs = {
+        "runs": arguments.runs,
+        "command": [arguments.command],
+        "pod": [arguments.pod],
+        "demo": [RECORDINGS / "training"],
+    }
     wanted = [each for each in WANTED if not arguments.only or each.name in arguments.only]
     for picture in (each for each in wanted if all(runs[each.of])):
         svg = asyncio.run(take(picture, runs[picture.of]))
