@@ -4,10 +4,10 @@ Each RUN is the directory of a finished run, such as `tputui run sample_configs/
 first one is shown by itself and all of them are compared, so their configurations should differ. The list shows every
 run in the directory of the first. `--command RUN` adds pictures of the run of a command, such as
 `tputui run -- python train.py` leaves, and `--pod RUN` of a run on many hosts, such as `python -m benchmarks.pod write`
-simulates; without them these pictures stay as they are. Some show a recording of the package. The pictures show paths
+simulates; without them these pictures stay as they are. Some show a recording of the package. Pictures show paths
 and the host of the runs: train them in a neutral directory, such as `/tmp/demo`. The launcher asks the engine for the
-memory of a step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which needs
-`rsvg-convert`. They are unedited screens.
+memory of a step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which
+needs `rsvg-convert`. They are unedited screens.
 """
 
 from __future__ import annotations
