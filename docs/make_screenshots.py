@@ -6,7 +6,7 @@ run in the directory of the first. `--command RUN` adds pictures of the run of a
 `tputui run -- python train.py` leaves, and `--pod RUN` of a run on many hosts, such as `python -m benchmarks.pod write`
 simulates; without them these pictures stay as they are. Some show a recording of the package. Pictures show paths
 and the host of the runs: train them in a neutral directory, such as `/tmp/demo`. The launcher asks the engine for the
-memory of a step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` also as PNG, which
+memory of a step, which needs torch. Pictures are written to `docs/pictures/` as SVG, and with `--png` as PNG too, which
 needs `rsvg-convert`. They are unedited screens.
 """
 
