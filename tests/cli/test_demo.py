@@ -1,4 +1,4 @@
-"""`tputui demo`: its recordings open with this version, show what it says, and tell nothing of who made them."""
+"""`tputui demo`: its recordings open with this version, show what it says, and contain no path or name of a machine."""
 
 from __future__ import annotations
 
