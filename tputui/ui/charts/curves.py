@@ -207,8 +207,8 @@ def dot_band(canvas: Canvas, columns: Sequence[ChartColumn], row: Callable[[floa
     """Draw minimum and maximum as dots in every second column, which without colours no curve is mistaken for."""
     for column in columns:
         if column.mean == column.mean and column.x % 2 == 0:
-            for bound in (column.high, column.low):
-                canvas.column(column.x, row(bound), row(bound))
+            for y in (row(column.high), row(column.low)):
+                canvas.column(column.x, y, y)
 
 
 def _bridge(canvas: Canvas, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:

@@ -1,4 +1,4 @@
-"""Where the charts of metrics stand: on one page if they fit, else over pages, in groups by the prefix of their names.
+"""The layout of the charts of metrics: one page if they fit, else several, in groups by the prefix of their names.
 
 A group has the metrics whose names begin with the same text up to the first `/`, as W&B and TensorBoard group them.
 """

@@ -241,12 +241,14 @@ class MetricCharts:
 
     def groups(self, source: MetricSource) -> frozenset[str]:
         """The groups of the metrics that are chosen."""
-        return metric_layout.groups_of([metric.name for metric in self.choose(self.series(source))], self.choice.pinned)
+        return metric_layout.groups_of(self._chosen_names(source), self.choice.pinned)
 
     def pages(self, source: MetricSource, width: int, height: int) -> list[PageLayout]:
         """The pages of the metrics that are chosen."""
-        names = [metric.name for metric in self.choose(self.series(source))]
-        return metric_layout.pages(names, self.choice, width, height)
+        return metric_layout.pages(self._chosen_names(source), self.choice, width, height)
+
+    def _chosen_names(self, source: MetricSource) -> list[str]:
+        return [metric.name for metric in self.choose(self.series(source))]
 
     def first_of_page(self, source: MetricSource, metric: str, by: int, width: int, height: int) -> str:
         """What is first on the page `by` pages after that of a metric; empty for the loss chart, the first page."""
@@ -263,12 +265,13 @@ class MetricCharts:
 
     def draw(self, source: MetricSource, metric: str, data: VisibleData, width: int, height: int) -> MetricPage | None:
         """The page that contains the selected metric, or else the first one; None without any metric."""
-        pages = self.pages(source, width, height)
+        names = self._chosen_names(source)
+        pages = metric_layout.pages(names, self.choice, width, height)
         if not pages:
             return None
         number = next((number for number, page in enumerate(pages) if page.selected(metric)), 0)
         # A line for the legend, unless it would cost a row of charts.
-        smaller = self.pages(source, width, height - 1)
+        smaller = metric_layout.pages(names, self.choice, width, height - 1)
         has_head = [page.shape for page in smaller] == [page.shape for page in pages]
         layout = (smaller if has_head else pages)[number]
         by_name = {series.name: series for series in self._series}

@@ -101,7 +101,7 @@ def draw_chart(
     series = [values for curve in curves for values in (curve.values, curve.raw, curve.train)]
     scale = scale_of_all(series, y, rows, log=bool(log))
     if log is None and y.kind != "manual" and any(suggests_log(curve.values, scale) for curve in curves):
-        scale = scale_of_all(series, y, rows, log=True)
+        log, scale = True, scale_of_all(series, y, rows, log=True)
     labels = y_labels(scale, rows)
     left = axis.left_of(labels)
     axes = Axes(_x_axis(curves, kind, (width - left) * DOTS_X), scale, labels, left, width - left, rows)
@@ -111,8 +111,7 @@ def draw_chart(
     outside = note_of(cut, scale)
     bad = axis.bad_signs([axes.x.dot(x) for curve in curves for x in curve.bad])
     lines = [*axis.sided(body, axes), *axis.ruler_lines(axes, bad, at)]
-    hidden = sum(_below(curve) for curve in curves) if log or (scale is not None and scale.log) else 0
-    return Chart(lines, axes, hidden=hidden, outside=outside)
+    return Chart(lines, axes, hidden=sum(_below(curve) for curve in curves) if log else 0, outside=outside)
 
 
 def _below(curve: RunCurve) -> int:

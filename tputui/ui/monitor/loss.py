@@ -94,8 +94,8 @@ class LossPart(NamedTuple):
     """What the curves of all metrics are made from."""
     named: str
     """What the script calls the loss, and where it was read; empty if it reports the loss by itself."""
-    folder: str
-    """The folder of runs, for which the choice of metrics is kept."""
+    run_dir: str
+    """The directory of the run; the choice of metrics is kept for the folder that contains it."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> LossPart:
@@ -109,10 +109,8 @@ class LossPart(NamedTuple):
         )  # fmt: skip
         cores, num_bad = snapshot.cores, snapshot.num_non_finite
         named = snapshot.loss_named.text if snapshot.loss_named is not None else ""
-        folder = str(Path(snapshot.dir).parent)
-        return cls(
-            whole, snapshot.newest_loss, cores, num_bad, why, startup, devices_of(snapshot), source, named, folder
-        )
+        devices, run_dir = devices_of(snapshot), snapshot.dir
+        return cls(whole, snapshot.newest_loss, cores, num_bad, why, startup, devices, source, named, run_dir)
 
 
 TWO_HEADS_FROM = 12
@@ -266,8 +264,9 @@ class LossPanel(RunPanel[LossPart]):
         search, num_all = self._search, len(self._metrics.series(part.source))
         count = f"[{self._metrics.num_found(part.source):,}/{num_all:,}]" if search.is_typing else ""
         typed = tuple(search.typed_line(width, count))
-        if part.folder != self._choice_of:
-            self._choice, self._choice_of = kept_choice(views_of(self.app), part.folder), part.folder
+        folder = str(Path(part.run_dir).parent)
+        if folder != self._choice_of:
+            self._choice, self._choice_of = kept_choice(views_of(self.app), folder), folder
         # What is found is shown, also of a group that is folded.
         self._metrics.choice = self._choice._replace(folded=frozenset()) if self.is_searching else self._choice
         page = self._metrics.draw(part.source, self.look.metric, data, width, height - len(typed))

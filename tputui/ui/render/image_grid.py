@@ -107,7 +107,7 @@ class ImageGrid(DrawnLate):
     def __init__(self, examples: Sequence[Example], width: int, height: int, drawer: DrawsPictures) -> None:
         """`width` by `height` cells are visible at once."""
         self._drawer = drawer
-        sizes = range(ENLARGED_PX, 2 * height, 8) if 0 < len(examples) <= _GROWN_MAX else ()
+        sizes = range(ENLARGED_PX + 8, 2 * height, 8) if 0 < len(examples) <= _GROWN_MAX else ()
         layouts = [_bands(examples, width, height, px) for px in (ENLARGED_PX, *sizes)]
         # Of several with equal pictures, the first one.
         self._bands, self._widest = max(
