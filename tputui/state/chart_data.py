@@ -212,7 +212,7 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             host_used_bytes=_most(self.host_used_bytes, later.host_used_bytes),
             rss_bytes=_most(self.rss_bytes, later.rss_bytes),
             num_samples=self.num_samples + later.num_samples,
-            **{name: self._mean(later, name) for name in RATES},
+            **{name: self._mean(later, name) for name in ("cpu_percent", *TRAFFIC_RATES)},
         )
 
     def _mean(self, later: MemoryPoint, name: str) -> float | None:
@@ -224,14 +224,13 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return left + (right - left) * share
 
 
-RATES = (
-    "cpu_percent",
+TRAFFIC_RATES = (
     "disk_read_bytes_per_s",
     "disk_written_bytes_per_s",
     "network_received_bytes_per_s",
     "network_sent_bytes_per_s",
 )
-"""The fields of a `MemoryPoint` of which neighbours are averaged."""
+"""The fields of a `MemoryPoint` that are the traffic of the hosts, in bytes per second."""
 
 
 def _most(left: int | None, right: int | None) -> int | None:

@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 from msgspec.structs import astuple
 
-from tputui.state.chart_data import RATES, MemoryPoint, XlaPoint
+from tputui.state.chart_data import TRAFFIC_RATES, MemoryPoint, XlaPoint
 from tputui.state.state_struct import POINTS_MAX, Downsampled, last_of
 
 PointT = TypeVar("PointT", MemoryPoint, XlaPoint)
@@ -110,7 +110,8 @@ class _Memory(_Totals[MemoryPoint]):
             "hbm_used_bytes": _Greatest(),
             "host_used_bytes": _Total(),
             "rss_bytes": _Total(),
-            **{name: _HostMean() if name == "cpu_percent" else _Rate() for name in RATES},
+            "cpu_percent": _HostMean(),
+            **{name: _Rate() for name in TRAFFIC_RATES},
         }
 
     def replace(self, process: int, sample: MemoryPoint) -> None:

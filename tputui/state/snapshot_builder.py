@@ -28,7 +28,7 @@ from tputui.state import (
     timeline,
 )
 from tputui.state.aligned import COMBINED_MAX
-from tputui.state.chart_data import RATES, LoggedView, Segment, ThroughputView
+from tputui.state.chart_data import TRAFFIC_RATES, LoggedView, Segment, ThroughputView
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
@@ -434,7 +434,7 @@ def memory_of(state: RunState) -> MemoryView:
         host_total_bytes=sum(host.memory_total_bytes for host in hosts) if hosts else None,
         predicted=next((w.predicted.core for w in state.workers if w.predicted), None),
         processes=[process for writer in state.in_order for process in writer.processes],
-        **{name: _summed(getattr(host, name) for host in hosts) for name in RATES if name != "cpu_percent"},
+        **{name: _summed(getattr(host, name) for host in hosts) for name in TRAFFIC_RATES},
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from tputui import csv_cells
-from tputui.state.chart_data import RATES, CoreValue, Mark
+from tputui.state.chart_data import TRAFFIC_RATES, CoreValue, Mark
 from tputui.state.snapshot import HostView, LogLine, Snapshot, best_epoch
 from tputui.telemetry import files
 from tputui.ui.base.reader_thread import Frame
@@ -210,7 +210,7 @@ def _memory(snapshot: Snapshot) -> Figures:
         rows += [(of, None, point.t, used, None, None, None, None) for of, used in was if used is not None]
         if point.cpu_percent is not None:
             rows.append(("host", None, point.t, None, None, None, point.cpu_percent, None))
-        rates = ((name, getattr(point, name)) for name in RATES if name != "cpu_percent")
+        rates = ((name, getattr(point, name)) for name in TRAFFIC_RATES)
         rows += [
             (name.removesuffix("_bytes_per_s"), None, point.t, None, None, None, None, rate)
             for name, rate in rates
