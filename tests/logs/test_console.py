@@ -275,14 +275,14 @@ def test_a_state_of_a_keras_bar_that_threads_print_late_begins_no_epoch() -> Non
         + "Epoch 2/2\n"
         + keras_bar(1, "loss: 2.6942")
         + keras_bar(8, "loss: 1.7000\n")
-        # `evaluate` after the training begins again from the first step.
+        # `evaluate` after the training begins again from the first step, with means so far.
         + keras_bar(1, "loss: 0.5000")
         + keras_bar(8, "loss: 0.6000\n")
     )
     assert parsed(text) == [
         ("loss", 8, 1.746, 1.0), ("val_loss", 8, 1.5979, 1.0),
         ("loss", 9, 2.6942, 2.0), ("loss", 16, 1.7, 2.0),
-        ("loss", 17, 0.5, 2.0), ("loss", 24, 0.6, 2.0),
+        ("test_loss", 16, 0.6, 2.0),
     ]  # fmt: skip
 
 

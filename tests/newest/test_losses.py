@@ -54,6 +54,18 @@ def test_means_that_a_trainer_logs_and_prints_are_a_metric_beside_its_losses(tmp
     assert [(view["name"], view["num_values"]) for view in of_loss] == [("loss (Trainer.log)", 12)]
 
 
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_what_keras_prints_is_not_shown_beside_the_same_values_of_its_callback(tmp_path: Path, backend: str) -> None:
+    if find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    logged = run(tmp_path, SCRIPTS / "train_keras.py", backend).shown()["logged"]
+    assert {(view["split"], view["tag"], view["source"]) for view in logged} == {
+        ("train", "mae", "Model.fit"),
+        ("valid", "test_loss", "Model.evaluate"),
+        ("valid", "test_mae", "Model.evaluate"),
+    }
+
+
 def _assert_losses(run_of: Launched, tolerance: float) -> None:
     """Compares with what the script wrote: its losses by step."""
     computed = {int(step): loss for step, loss in json.loads((run_of.folder / "losses.json").read_text()).items()}

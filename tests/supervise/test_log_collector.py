@@ -16,13 +16,13 @@ from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, wait_for
 from tputui.logs.formats import open_log
 from tputui.logs.rows import LoggedValue, LogReader
-from tputui.logs.value_events import LossRow, steps_recorded
+from tputui.logs.value_events import LossRow, steps_recorded, values_logged
 from tputui.supervise import log_collector, log_files
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import Printed
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.telemetry.logged_values import unpack
+from tputui.telemetry.logged_values import LoggedColumns, unpack
 from tputui.telemetry.reporter import Reporter
 
 NUM_LOGS = 20
@@ -295,6 +295,47 @@ def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports
     logged = {event.name: unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)}
     # What the script logs to a file stays beside it, as the user wants it.
     assert {name: [*one.steps] for name, one in logged.items()} == {"avg_loss": [*steps], "train_loss": [*range(1, 41)]}
+
+
+def test_printed_values_are_shown_unless_the_process_reports_the_same(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    lines = [
+        "Epoch 1/2",
+        "10/10 \u2501\u2501 0s 4ms/step - accuracy: 0.1250 - loss: 2.5000 - val_accuracy: 0.2500 - val_loss: 2.2500",
+        "4/4 \u2501\u2501 0s 4ms/step - accuracy: 0.3750 - f1: 0.7500 - loss: 2.0000",
+        "Test loss: 2.0",
+    ]
+    ends = [len("\n".join(lines[: number + 1])) for number in range(len(lines))]
+    worker = Reporter(run_dir, "worker")
+    worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
+    for event in steps_recorded([LossRow(10, [2.5])], 2.0):
+        worker.emit(event)
+    for split, tag, value in (
+        ("train", "accuracy", 0.125),
+        ("valid", "test_accuracy", 0.375),
+        ("valid", "test_loss", 2.0),
+    ):
+        columns = LoggedColumns([value], [10], [2.5], None)
+        worker.emit(values_logged(2.5, tag, split, tag, "Model.fit", columns))
+    worker.emit(ev.EvaluationStarted(t=2.6, epoch=1, step=10, printed_bytes=ends[0]))
+    worker.emit(ev.EvaluationEnded(t=2.7, printed_bytes=ends[0]))
+    results = {
+        name: ev.MeterReading(val=value, avg=value, sum=value, count=1)
+        for name, value in (("loss", 2.25), ("accuracy", 0.25))
+    }
+    worker.emit(
+        ev.EpochEnded(
+            t=3.0, epoch=1, step=10, train={}, valid=results, train_s=1.0, valid_s=1.0, sections_s={}, lr=0.1, best=True
+        )
+    )
+    worker.emit(ev.EvaluationStarted(t=4.0, epoch=1, step=10, printed_bytes=ends[1]))
+    worker.emit(ev.EvaluationEnded(t=5.0, printed_bytes=ends[2]))
+    worker.close()
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
+    shown = [
+        (event.split, event.name, unpack(event).values[-1]) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)
+    ]
+    assert shown == [("valid", "test_f1", 0.75)]
 
 
 @pytest.mark.parametrize(

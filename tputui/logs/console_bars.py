@@ -39,18 +39,24 @@ class ShownStates:
 
     def __init__(self, epoch: float | None) -> None:
         self.epoch = epoch
+        self.evaluates = False
+        """Whether the bar is that of `evaluate`: one that begins after the training of its epoch has ended."""
+        self._total: int | None = None
         self._lowest = self._highest = 0
         self._newest: deque[int] = deque(maxlen=LATE_STATES_MAX)
 
-    def add(self, position: int) -> bool:
+    def add(self, position: int, total: int | None) -> bool:
         """Adds a state; returns whether it is a late one, which is left out. A bar that begins again is not late."""
+        is_other = self._total is not None and total != self._total
         is_first = self._lowest <= position and self._highest - position >= LATE_STATES_MAX
-        if position < self._highest and position not in self._newest and not is_first:
+        if not is_other and position < self._highest and position not in self._newest and not is_first:
             return True
-        if position < self._highest:
+        if is_other or position < self._highest:
+            is_complete = self._highest == self._total
+            self.evaluates = self.evaluates or (is_complete and (is_other or self.epoch is not None))
             self._newest.clear()
         self._lowest = position if not self._newest else min(self._lowest, position)
-        self._highest = position
+        self._highest, self._total = position, total
         self._newest.append(position)
         return False
 

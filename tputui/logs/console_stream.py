@@ -37,7 +37,7 @@ from tputui.logs.console_lines import (
     taken_apart,
     without_header,
 )
-from tputui.logs.console_progress import Progress
+from tputui.logs.console_progress import NOTHING_REPORTED, Progress
 from tputui.logs.console_tables import Box, Row, Table, is_rule
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, LoggedValue, form, step_number
 from tputui.logs.tags import choice_rank
@@ -454,10 +454,17 @@ class Stream:
         position, total = int(match.group(1)), int(match.group(2)) if match.group(2).isdigit() else None
         if self._keras.epoch != self.progress.epoch:
             self._keras = ShownStates(self.progress.epoch)
-        if self._keras.add(position):
+        if self._keras.add(position, total):
+            return []
+        begins_again = self._keras.evaluates and self.progress.reported == NOTHING_REPORTED
+        if self._evaluates or (begins_again and not any(split_of(form(name)) == "valid" for name, _ in pairs)):
+            # Each state has the means so far, and those of the last one are what `evaluate` returns.
+            tags = [f"test_{name}{self.suffix}" for name, _ in pairs]
+            for tag, (_, value) in zip(tags, pairs, strict=True):
+                self._evaluated[tag] = LoggedValue(tag, self.progress.step, t, value, self.progress.epoch)
             return []
         step = self.progress.advance("keras", Position(position, total, None, None, is_global=False))
-        return self._shown_on_bar(pairs, step, t)
+        return self._end_evaluation() + self._shown_on_bar(pairs, step, t)
 
 
 def without_core(text: str) -> tuple[str, str, int | None]:

@@ -47,7 +47,8 @@ class Repeats:
                 continue
             missing.add(number)
             first = other.num_values - len(other.values)
-            start = max(self._places.get(number, 0), first)
+            # A value may be printed twice: on a bar, and below it.
+            start = max(self._places.get(number, 0) - is_printed, first)
             for place in range(start, other.num_values):
                 at, known = other.values[place - first]
                 near = step is None or at is None or abs(step - at) <= 1

@@ -30,6 +30,7 @@ from tputui.logs.tags import (
 )
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks
+from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import CONSOLE, VALUES_PER_EVENT, LoggedColumns, values_logged
 from tputui.telemetry.redaction import names_secret
 
@@ -214,7 +215,6 @@ class _PendingValues:
         """Values that have had no step."""
         self.is_metric = self.role == "metric"
         self.shown = Shown()
-        self.is_printed_loss = source == CONSOLE and meaning.split == "train" and loss_rank(meaning) is not None
         self.repeats: Repeats | None = None
         """Set if it may repeat what the other logs have; its values are held back until that is known."""
         self.num_repeated = 0
@@ -275,8 +275,8 @@ class ValueEvents:
         self.position_at: PositionAt | None = None
         """Set if a process reports its steps. The values are metrics beside its loss then; those without a step or
         epoch get it from there."""
-        self._trained = Shown()
-        """The losses that the process reports."""
+        self._of_process: dict[tuple[Split, str], Shown] = {}
+        """What the process reports, by split and name; all training losses are one."""
         self._counts_from_0: dict[str, bool] = {}
         """Whether a source counts epochs from 0, of a training that reports them."""
         self._lr = self._examples_per_s = math.nan
@@ -324,13 +324,17 @@ class ValueEvents:
         for column in self._columns.values():
             if column is not None:
                 column.is_loss = False
-                if column.is_printed_loss and not column.shown.num_values:
+                if column.is_console and not column.shown.num_values:
                     column.repeats = Repeats()
 
-    def take_trained(self, first_step: int, losses: Iterable[float]) -> None:
-        """Takes the losses of consecutive steps that the process reports; printed ones may repeat them."""
-        for step, loss in enumerate(losses, first_step):
-            self._trained.add(step, loss)
+    def take_reported(self, tag: str, first_step: int, values: Iterable[float]) -> None:
+        """Takes the values of a tag in consecutive steps that the process reports; printed ones may repeat them."""
+        key = _reported_key(self._rule.meaning_of(tag))
+        if key not in self._of_process and len(self._of_process) >= _PRINTED_MAX:
+            return
+        shown = self._of_process.setdefault(key, Shown())
+        for step, value in enumerate(values, first_step):
+            shown.add(step, value)
 
     def _new_rows(self, *, per_core: bool) -> LossRows:
         rows = LossRows(per_core=per_core)
@@ -355,7 +359,7 @@ class ValueEvents:
                 continue
             if not column.is_metric and self._take_role(column, value):
                 continue
-            is_printed = source == CONSOLE and (column.repeats is None or column.is_printed_loss)
+            is_printed = source == CONSOLE and (column.repeats is None or self.position_at is not None)
             if is_printed and step is not None and len(self._printed) < _PRINTED_MAX:
                 self._printed.add(tag)
             column.num_values += 1
@@ -516,7 +520,7 @@ class ValueEvents:
         self._columns[source, tag] = column
         if self._loss is not None:
             column.is_loss = self._is_loss(column)
-        if self.position_at is not None and column.is_printed_loss:
+        if self.position_at is not None and column.is_console:
             column.repeats = Repeats()
         elif self._has_console and self._others(column, of_any_split=True):
             is_of_loss = self._loss is not None and self._is_loss_printed == column.is_console
@@ -595,8 +599,8 @@ class ValueEvents:
     def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
         """Whether the values of a metric are held back, since they are those of another log so far."""
         others = [other.shown for other in self._others(column)]
-        if column.is_printed_loss:
-            others.insert(0, self._trained)
+        if column.is_console:
+            others.insert(0, self._of_process.get(_reported_key(self._rule.meaning_of(column.tag)), Shown()))
         while column.num_repeated < len(column.values):
             step = None if column.is_counted else column.steps[column.num_repeated]
             value = column.values[column.num_repeated]
@@ -617,8 +621,8 @@ class ValueEvents:
 
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""
-        if self.position_at is not None and column.is_printed_loss:
-            return True
+        if self.position_at is not None and column.is_console:
+            return True  # The journal of the process may be behind.
         meaning = self._rule.meaning_of(column.tag)
         return any(meaning == self._rule.meaning_of(other.tag) for other in self._others(column))
 
@@ -633,6 +637,11 @@ class ValueEvents:
             self._rows.add(core or 0, step, value)
         newest_t = column.times[-1]
         self._pace.add(column.steps[-1], newest_t if not math.isnan(newest_t) else now)
+
+
+def _reported_key(meaning: TagMeaning) -> tuple[Split, str]:
+    """Split and name; one name for what is a training loss, however the script calls it."""
+    return meaning.split, meaning.name if loss_rank(meaning) is None else "loss"
 
 
 def _is_cut(event: ev.Event) -> bool:

@@ -223,8 +223,8 @@ class LogCollector:
         self._console.reported = self._positions.planned
         if self.has_reporter and self._events.position_at is None:
             self._events.place_by(self._position_at)
-        for first_step, losses in self._positions.trained:
-            self._events.take_trained(first_step, losses)
+        for tag, first_step, values in self._positions.reported:
+            self._events.take_reported(tag, first_step, values)
         for path, is_chosen in self._finder.find(final=final):
             self._open(path, is_chosen=is_chosen)
             self._num_parts_read += 1

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tputui.logs.console_progress import NOTHING_REPORTED, ReportedEpochs
-from tputui.logs.tags import loss_rank, meaning_of
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.journal import SUFFIX, Tail
@@ -70,8 +69,8 @@ class TrainingPositions:
         """Whether epochs were too short to be told apart."""
         self._ended: ev.EpochEnded | None = None
         """The newest epoch that has ended."""
-        self.trained: list[tuple[int, array[float]]] = []
-        """The losses that the newest `read` has read: a first step, and the losses of the first core from there."""
+        self.reported: list[tuple[str, int, array[float]]] = []
+        """The values that the newest `read` has read: a tag, a first step, and those of the first core from there."""
         self.known_until = 0.0
         """Unix time of the newest event."""
 
@@ -82,7 +81,7 @@ class TrainingPositions:
 
     def read(self) -> None:
         """Reads what was written since the last call."""
-        self.trained.clear()
+        self.reported.clear()
         if self._tail is None:
             journals = sorted(self._run_dir.glob(f"worker-*{SUFFIX}"), key=lambda path: (len(path.name), path.name))
             if not journals:
@@ -133,6 +132,8 @@ class TrainingPositions:
                 self._epochs_before = self._ended.epoch
         elif isinstance(event, ev.EpochEnded):
             self._ended = event
+            scores = ((name, meter.avg) for name, meter in event.valid.items())
+            self.reported += ((f"valid/{name}", event.step, array("d", [mean])) for name, mean in scores)
         elif isinstance(event, ev.EpochStarted):
             self._has_skipped = self._has_skipped or event.epoch > self._epoch + 1 > 1
             self._epoch = event.epoch
@@ -142,12 +143,13 @@ class TrainingPositions:
         elif isinstance(event, ev.StepsRecorded) and event.metric == "loss":
             with contextlib.suppress(float_blocks.BlockError):
                 losses = float_blocks.unpack(event.block, event.n * event.cores)
-                self.trained.append((event.first, losses[:: event.cores]))
-        elif isinstance(event, ev.ValuesLogged) and loss_rank(meaning_of(event.tag)) is not None:
-            # Means beside the losses, as a framework logged and printed them.
+                self.reported.append(("loss", event.first, losses[:: event.cores]))
+        elif isinstance(event, ev.ValuesLogged):
+            # As a framework logged and printed them.
             with contextlib.suppress(float_blocks.BlockError):
                 values, steps, *_ = logged_values.unpack(event)
-                self.trained += ((step, array("d", [value])) for step, value in zip(steps, values, strict=True))
+                at = zip(steps, values, strict=True)
+                self.reported += ((event.tag, step, array("d", [value])) for step, value in at)
         elif isinstance(event, ev.EvaluationStarted):
             self._add_position(self._positions, event.t, event.step)
             self._add_position(self._evaluations, event.t, event.step)
