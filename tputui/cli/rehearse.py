@@ -7,11 +7,10 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
+from tputui.cli.short_run import STOP_GRACE_S, follow
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed, runtimes_of, steps_of
 from tputui.environment import environment_problem, installed
@@ -32,13 +32,12 @@ from tputui.formatting import inert
 from tputui.logs import torch_trace
 from tputui.observers.sinks import DISABLED_VARIABLES, OBSERVE_VARIABLE, is_disabled
 from tputui.session import session
-from tputui.session.session import Session
 from tputui.state.root_cause import has_lost_threads
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.supervise.command import RunCommand, unobserved_reason
-from tputui.telemetry import requests
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import RequestKind
+from tputui.telemetry.merge import JournalEvent
 from tputui.text import rehearsal_lines, verdict_lines
 
 CORES = 8
@@ -48,8 +47,6 @@ EVALUATION_S = 120.0
 """Time after which an evaluation is stopped."""
 UNCOUNTED_S = 60.0
 """Time without a step or a compilation after which a program is stopped whose steps are not counted reliably."""
-STOP_GRACE_ENGINE_S = 60.0
-POLL_S = 0.1
 DEVICE_COUNT_FLAG = "--xla_force_host_platform_device_count"
 PROGRAM_SIZES = "xla-programs.txt"
 """File in the run directory in which torch_xla reports the sizes of its programs."""
@@ -137,37 +134,19 @@ def sizes_file(environ: Mapping[str, str], run_dir: Path) -> Path | None:
 def run_to_end(setup: Setup, run_dir: Path, steps: int, timeout_s: float) -> Rehearsed:
     """Starts the run, stops it after its steps, and returns how it ended. No process of it is left afterwards."""
     interrupts = open_run.Interrupts(run_dir)
+    watch = _Watch(steps, timeout_s, has_epochs=setup.command is None)
+
+    def ask(snapshot: Snapshot, events: Sequence[JournalEvent]) -> RequestKind | None:
+        return watch.request(snapshot, time.monotonic()) if snapshot.condition not in ENDED else None
+
     with interrupts.caught(signal.SIGINT, signal.SIGTERM):
-        supervisor = launch.start_supervisor(run_dir, setup.command)
-        watch = _Watch(steps, timeout_s, has_epochs=setup.command is None)
         try:
-            with contextlib.closing(Session.live(run_dir)) as source:
-                is_done = False
-                while not is_done:
-                    settled = source.settled
-                    events = source.poll()
-                    snapshot = source.snapshot()
-                    is_done = snapshot.condition in ENDED and settled and not events
-                    kind = watch.request(snapshot, time.monotonic()) if snapshot.condition not in ENDED else None
-                    if kind is not None:
-                        requests.submit(run_dir, kind, by="rehearse", now=time.time())
-                    if not is_done:
-                        time.sleep(POLL_S)
-            launch.wait_settled(supervisor)
+            follow(run_dir, setup.command, ask, "rehearse")
         finally:
             watch.clear()
-            _end(supervisor)
     snapshot = session.load(run_dir)
     is_stopped = watch.is_stopped or interrupts.requested
     return Rehearsed(snapshot, is_stopped, watch.problem or _problem(snapshot, setup, is_stopped))
-
-
-def _end(supervisor: subprocess.Popen[bytes]) -> None:
-    """Ends a run whose rehearsal was interrupted."""
-    if supervisor.poll() is None:
-        supervisor.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            supervisor.wait(STOP_GRACE_ENGINE_S)
 
 
 class _Watch:
@@ -262,8 +241,6 @@ EXIT_CODES = exit_codes(
     ENVIRONMENT="this machine cannot train: no torch_xla, or wrong versions",
 )
 STEPS = 30
-STOP_GRACE_S = 15.0
-"""Seconds from SIGINT to SIGTERM for a command."""
 TIMEOUT_S = 600.0
 ONE_CORE = "threads of torch_xla.launch cannot exchange values between virtual cores; starting again on one core"
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -63,7 +63,9 @@ class TrialPlan(NamedTuple):
     timeout_s: float
     """Total time."""
     restarts: bool
-    """Whether each block is trained by a new process."""
+    """Whether each block is trained by a new process, which `TrialProcess` does not do by itself."""
+    block_s: float = BLOCK_S
+    """Length of a block, if its steps are not given."""
 
 
 class MeasuredBlocks(NamedTuple):
@@ -113,6 +115,23 @@ class ProgressLine:
                 sys.stderr.write(f"\r\x1b[K{inert(line)}")
                 sys.stderr.flush()
             self._shown = line
+
+
+class TrialSide(Protocol):
+    """One of the two trainings that are compared."""
+
+    name: str
+    steps: int
+    """Steps of a block; 0 until they are known."""
+
+    @property
+    def is_started(self) -> bool: ...
+    def start(self) -> None: ...
+    def warm_up(self, deadline: float, waiting: Callable[[], None]) -> float: ...
+    def measure(self, deadline: float, waiting: Callable[[], None]) -> BlockResult: ...
+    def rounded(self, steps: float) -> int: ...
+    def hold(self) -> None: ...
+    def end(self) -> None: ...
 
 
 class TrialProcess:
@@ -261,13 +280,13 @@ class TrialProcess:
                 os.killpg(self._process.pid, number)
 
 
-def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progress: ProgressLine) -> Outcome:
+def measure(without: TrialSide, changed: TrialSide, plan: TrialPlan, progress: ProgressLine) -> Outcome:
     """Measures both in pairs of neighbouring blocks: first without and then with the change, then the other way round.
 
     Raises `TrialFailed`, `OSError` and `KeyboardInterrupt`; no process is left in any case.
     """
     deadline = time.monotonic() + plan.timeout_s
-    sides, results = (without, changed), ([], [])  # type: tuple[TrialProcess, TrialProcess], tuple[list[BlockResult], list[BlockResult]]
+    sides, results = (without, changed), ([], [])  # type: tuple[TrialSide, TrialSide], tuple[list[BlockResult], list[BlockResult]]
     with _handlers(_interrupt):
         try:
             for side in sides:
@@ -288,16 +307,16 @@ def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progr
     return Outcome(first, second, len(first.blocks) < plan.pairs)
 
 
-def _start(side: TrialProcess, plan: TrialPlan, deadline: float, progress: ProgressLine) -> None:
+def _start(side: TrialSide, plan: TrialPlan, deadline: float, progress: ProgressLine) -> None:
     """Starts a process and trains its first steps, in which its programs are compiled."""
     side.start()
     step_s = side.warm_up(deadline, lambda: progress.show(f"starting training {side.name}"))
     if not side.steps:
-        side.steps = side.rounded(plan.steps or max(STEPS_MIN, BLOCK_S / max(step_s, 1e-6)))
+        side.steps = side.rounded(plan.steps or max(STEPS_MIN, plan.block_s / max(step_s, 1e-6)))
         _rest(side, plan)
 
 
-def _block(side: TrialProcess, number: int, plan: TrialPlan, deadline: float, progress: ProgressLine) -> BlockResult:
+def _block(side: TrialSide, number: int, plan: TrialPlan, deadline: float, progress: ProgressLine) -> BlockResult:
     if not side.is_started:
         _start(side, plan, deadline, progress)
     text = f"measuring {fmt.counted(plan.pairs, 'block')} with the change and as many without it"
@@ -307,7 +326,7 @@ def _block(side: TrialProcess, number: int, plan: TrialPlan, deadline: float, pr
     return result
 
 
-def _rest(side: TrialProcess, plan: TrialPlan) -> None:
+def _rest(side: TrialSide, plan: TrialPlan) -> None:
     if plan.restarts:
         side.end()
     else:
