@@ -24,6 +24,8 @@ from tputui.cli.arguments import parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.cli.short_run import STOP_GRACE_S, follow
+from tputui.diagnosis.baseline import KnownFinding, NoBaseline, new_findings
+from tputui.diagnosis.baseline import read as read_baseline
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed, runtimes_of, steps_of
 from tputui.environment import environment_problem, installed
@@ -235,8 +237,8 @@ kind of TPU. Every finding has its line of code. A configuration trains two shor
 command is stopped by SIGINT after its steps. The run is deleted afterwards, unless --keep or --runs-dir is given."""
 EXIT_CODES = exit_codes(
     DONE="nothing was found",
-    DAMAGED="something was found",
-    USAGE="the command line or the configuration is not valid; nothing was run",
+    DAMAGED="something was found, with --baseline something new",
+    USAGE="the command line, the configuration or the baseline is not valid; nothing was run",
     FAILED="the program itself failed, or no step of it was observed",
     ENVIRONMENT="this machine cannot train: no torch_xla, or wrong versions",
 )
@@ -259,6 +261,7 @@ def add_arguments(parser: Parser) -> None:
         "--timeout", type=span, default=TIMEOUT_S, metavar="TIME", help="give up after TIME without a step (10m)"
     )
     parser.add_option("--keep", action="store_true", help="keep the run among the other runs")
+    parser.add_option("--baseline", metavar="FILE", help="what --json printed earlier: only new findings fail")
     parser.add_option("--json", action="store_true", help="print one JSON object")
     parser.suggest_set(config.keys_by_name())
 
@@ -267,6 +270,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Runs the program and prints the report."""
     launch.check_system()
     _check_words(args)
+    known = _known(args.baseline) if args.baseline is not None else []
     began = time.monotonic()
     with _folder(args) as parent:
         setup, run_dir, done = _run(args, parent, args.cores)
@@ -276,14 +280,32 @@ def run(args: argparse.Namespace) -> ExitCode:
             setup, run_dir, done = _run(args, parent, 1, because="because of torch_xla.launch")
         memory = _memory(done.snapshot, setup.sizes)
         report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped)
-        code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if report.findings else ExitCode.DONE
+        new, num_gone = new_findings(report.findings, known)
+        code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if new else ExitCode.DONE
         kept = run_dir.absolute() if _is_kept(args) else None
     seconds = time.monotonic() - began
     if args.json:
-        say_json(spell_non_finite(_as_json(setup, done, report, code, kept, seconds)), indent=2)
+        fields = _as_json(setup, done, report, code, kept, seconds)
+        if args.baseline is not None:
+            compared = {"file": args.baseline, "new": msgspec.to_builtins(new), "num_gone": num_gone}
+            fields["baseline"] = compared
+        say_json(spell_non_finite(fields), indent=2)
     else:
-        _print(setup, done, report, kept, seconds, args.steps)
+        old = [finding for finding in report.findings if finding not in new]
+        _print(setup, done, replace(report, findings=new), kept, seconds, args)
+        if args.baseline is not None and done.problem is None:
+            places = ", ".join(f"{finding.where or ''} {verdict_lines.TITLES[finding.rule]}".strip() for finding in old)
+            text = f"{fmt.counted(len(old), 'known finding')} of {args.baseline}{f': {places}' if old else ''}"
+            say(inert(f"{'baseline':<16}{text}; {num_gone} no longer found"))
     return code
+
+
+def _known(path: str) -> list[KnownFinding]:
+    """The findings of a baseline. Raises `CommandError`."""
+    try:
+        return read_baseline(Path(path))
+    except NoBaseline as error:
+        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {error}")) from None
 
 
 def _run(args: argparse.Namespace, parent: Path, cores: int | None, because: str = "") -> tuple[Setup, Path, Rehearsed]:
@@ -405,12 +427,15 @@ def _versions(setup: Setup, report: Rehearsal) -> dict[str, str]:
     return {name: version for name in wanted if (version := installed(name)) is not None}
 
 
-def _print(setup: Setup, done: Rehearsed, report: Rehearsal, kept: Path | None, seconds: float, asked: int) -> None:
+def _print(
+    setup: Setup, done: Rehearsed, report: Rehearsal, kept: Path | None, seconds: float, args: argparse.Namespace
+) -> None:
     if done.problem is not None:
         _print_problem(setup, done, report)
     else:
-        number = fmt.counted(len(report.findings), "finding") if report.findings else "no findings"
-        steps = rehearsal_lines.steps(report, asked)
+        what = "finding" if args.baseline is None else "new finding"
+        number = fmt.counted(len(report.findings), what) if report.findings else f"no {what}s"
+        steps = rehearsal_lines.steps(report, args.steps)
         versions = "".join(f", {name} {version}" for name, version in _versions(setup, report).items())
         say(f"{setup.program}: {number} in {steps} on {_cores(setup)}{versions}, {fmt.duration(seconds)}")
         for line in rehearsal_lines.lines(report):

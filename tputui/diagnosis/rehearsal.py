@@ -99,6 +99,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that were observed, at least; 0 if they cannot be counted."""
     findings: list[Verdict]
     hints: list[Verdict]
+    ignored: list[Verdict]
+    """Findings at lines with a comment `# tputui: ignore`."""
     shapes: Shapes
     tracing: Tracing
     memory: PredictedMemory
@@ -130,6 +132,7 @@ def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> R
         steps=steps_of(snapshot),
         findings=[verdict for verdict in verdicts if verdict.status == "found"],
         hints=[verdict for verdict in verdicts if verdict.status == "hint"],
+        ignored=[verdict for verdict in verdicts if verdict.status == "ignored"],
         shapes=_shapes(run),
         tracing=_tracing(run),
         memory=memory,
