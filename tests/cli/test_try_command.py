@@ -15,7 +15,7 @@ from tests.cli.helpers import script, tputui
 from tputui.cli import trial_command
 from tputui.cli.console import CommandError
 from tputui.cli.main import main
-from tputui.cli.trial_command import Losses
+from tputui.cli.trial_command import judged
 from tputui.compare.agreement import Losses as LossesByStep
 from tputui.compare.agreement import agreement, least
 
@@ -45,8 +45,8 @@ def changed(
 ) -> str:
     """The changed command, in one line."""
     args = argparse.Namespace(with_=arguments or [], with_env=env or [], with_args=more or [])
-    made = trial_command.changed(command.split(), {"THREADS": "1"}, args)
-    return " ".join([*(f"{name}={value}" for name, value in made.env.items()), *made.words])
+    _, made, _ = trial_command.changed(command.split(), args)
+    return " ".join([*(f"{name}={value}" for name, value in made.script.env.items()), *made.script.command])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_variables_and_further_arguments_are_added() -> None:
         (["--with", "lr", "--", "python"], "--with lr: expected NAME=VALUE"),
         (["--with", "=3", "--", "python"], "--with =3: expected NAME=VALUE"),
         (["--with", "lr=3", "--", "python", "--lr", "3"], "lr=3: the command has it already"),
-        (["--with-env", "A-B=3", "--", "python"], "A-B is no name"),
+        (["--with-env", "A-B=3", "--", "python"], "--with-env A-B=3: expected NAME=VALUE"),
         (["--with-args", "'a", "--", "python"], "No closing quotation"),
         (["--with", "lr=3", "digits.toml"], "change a command after --"),
         (["--with", "lr=3"], "a command after --, such as tputui try --with lr=0.1 -- python train.py"),
@@ -102,13 +102,9 @@ def test_what_changes_nothing_is_one_sentence(
 
 
 def test_options_may_follow_the_command() -> None:
-    words = ["python", "t.py", "--with", "lr=1", "--with-env=A=2", "--with", "b=3"]
-    args = argparse.Namespace(command=words, with_=[], with_env=[], with_args=[])
-    trial_command.take_options(args)
-    assert (args.command, args.with_, args.with_env) == (["python", "t.py"], ["lr=1", "b=3"], ["A=2"])
-    given_before = argparse.Namespace(command=["t", "--with", "x=1"], with_=["lr=1"], with_env=[], with_args=[])
-    trial_command.take_options(given_before)
-    assert given_before.command == ["t", "--with", "x=1"], "they are the command's own"
+    assert changed("python t.py --with lr=1 --with-env=A=2 --with b=3") == "A=2 python t.py --lr=1 --b=3"
+    own = changed("python t.py --with 3", arguments=["lr=1"])
+    assert own == "python t.py --with 3 --lr=1", "an option of the same name is the command's own then"
 
 
 def rows(*values: float) -> LossesByStep:
@@ -135,12 +131,14 @@ def test_losses_agree_by_bits_within_rounding_or_not() -> None:
 
 def test_a_script_that_is_not_deterministic_gets_no_verdict_on_its_losses() -> None:
     same, other = agreement(rows(2.0), rows(2.0)), agreement(rows(2.0), rows(3.0))
-    assert Losses(same, other).verdict == "different"
-    assert "different: not the same training (from step 1 on" in Losses(same, other).sentence
-    noisy = Losses(other, other)
-    assert noisy.verdict == "not comparable"
-    assert "not deterministic, since two unchanged runs already differ" in noisy.sentence
-    assert Losses(same, None).sentence == "not known: the script reports no losses"
+    verdict, sentence = judged(same, other)
+    assert verdict == "different"
+    assert sentence.startswith("different: not the same training (from step 1 on, relative difference up to 3.3e-01)")
+    verdict, sentence = judged(other, other)
+    assert verdict == "not comparable"
+    assert "not deterministic, since two unchanged runs already differ" in sentence
+    assert judged(same, None)[1] == "not known: the script reports no losses"
+    assert judged(same, same)[1] == "equal bits in 1 step of every pair"
 
 
 def test_a_script_whose_steps_are_not_known_gets_one_sentence(tmp_path: Path) -> None:
@@ -165,7 +163,7 @@ def test_a_faster_command_with_the_same_losses(tmp_path: Path) -> None:
     found = json.loads(done.out)
     assert found["changes"] == ["pause=0.05"]
     assert found["commands"]["with"].endswith("train.py --seed 1 --pause 0.05")
-    assert (found["losses"]["verdict"], found["losses"]["unchanged_runs"]) == ("equal bits", "equal bits")
+    assert (found["losses"]["verdict"], found["losses"]["unchanged_runs"]["likeness"]) == ("equal bits", "equal bits")
     assert found["unit"] == "examples/s"
     assert 1 < found["low"] <= found["speedup"] <= found["high"]
     assert sorted(tmp_path.iterdir()) == before

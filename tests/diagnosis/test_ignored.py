@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.diagnosis.runs import by_rule, frame, reports, synced, verdicts, window
-from tputui.diagnosis import baseline
+from tputui.diagnosis.rehearsal import Baseline, new_findings
 from tputui.diagnosis.verdict import RuleName, Verdict, found, is_ignored
 from tputui.telemetry import events as ev
 from tputui.text import verdict_lines
@@ -60,41 +60,26 @@ def finding(line: int, code: str | None, rule: RuleName = "sync", function: str 
     )
 
 
-def known(tmp_path: Path, *findings: Verdict) -> list[baseline.KnownFinding]:
+def known(tmp_path: Path, *findings: Verdict) -> list[Verdict]:
     """The findings as a baseline has them."""
     file = tmp_path / "baseline.json"
     file.write_text(json.dumps({"findings": msgspec.to_builtins(findings), "problem": None}))
-    return baseline.read(file)
+    return msgspec.json.decode(file.read_bytes(), type=Baseline).findings
 
 
 def test_a_moved_line_is_the_same_finding_and_another_line_is_new(tmp_path: Path) -> None:
     before = known(tmp_path, finding(41, "loss.item()"), finding(50, "print(loss)"))
     moved, other = finding(43, "loss.item()"), finding(43, "acc.item()")
-    assert baseline.new_findings([moved], before) == ([], 1)
-    assert baseline.new_findings([moved, other], before) == ([other], 1)
+    assert new_findings([moved], before) == ([], 1)
+    assert new_findings([moved, other], before) == ([other], 1)
     again = finding(60, "loss.item()")
-    assert baseline.new_findings([moved, again], before) == ([again], 1), "each is known once"
+    assert new_findings([moved, again], before) == ([again], 1), "each is known once"
     recompile = finding(41, "loss.item()", "recompile")
-    assert baseline.new_findings([recompile], before) == ([recompile], 2)
+    assert new_findings([recompile], before) == ([recompile], 2)
 
 
 def test_without_a_text_of_the_line_the_function_decides(tmp_path: Path) -> None:
     before = known(tmp_path, finding(41, None))
-    assert baseline.new_findings([finding(43, "loss.item()")], before)[0] == []
+    assert new_findings([finding(43, "loss.item()")], before)[0] == []
     elsewhere = finding(43, "loss.item()", function="evaluate")
-    assert baseline.new_findings([elsewhere], before)[0] == [elsewhere]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("{", "not what `tputui rehearse --json` prints"),
-        ('{"verdicts": []}', "not what `tputui rehearse --json` prints"),
-        ('{"findings": [], "problem": "the program failed"}', "its rehearsal has no result: the program failed"),
-    ],
-)
-def test_another_file_is_no_baseline(tmp_path: Path, text: str, sentence: str) -> None:
-    file = tmp_path / "baseline.json"
-    file.write_text(text)
-    with pytest.raises(baseline.NoBaseline, match=sentence):
-        baseline.read(file)
+    assert new_findings([elsewhere], before)[0] == [elsewhere]

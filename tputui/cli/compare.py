@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     for limit in given:
         if limit.name != SLOWDOWN and not any(values_of(limit.name, snapshot) for snapshot in snapshots):
             raise CommandError(ExitCode.USAGE, f"--max-worse {inert(limit.name)}: no run has values of this metric")
-    comparison = replace(comparison, limits=check(given, snapshots, comparison.verdicts, base))
+    comparison = replace(comparison, limits=[*check(given, snapshots, comparison.verdicts, base)])
     if args.json:
         say_json(comparison, indent=2)
     else:

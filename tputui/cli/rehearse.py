@@ -7,10 +7,11 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,22 +24,32 @@ from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
-from tputui.cli.short_run import STOP_GRACE_S, follow
-from tputui.diagnosis.baseline import KnownFinding, NoBaseline, new_findings
-from tputui.diagnosis.baseline import read as read_baseline
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
-from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed, runtimes_of, steps_of
+from tputui.diagnosis.rehearsal import (
+    Baseline,
+    PredictedMemory,
+    Rehearsal,
+    fits,
+    new_findings,
+    rehearsed,
+    runtimes_of,
+    steps_of,
+)
+from tputui.diagnosis.verdict import Verdict
 from tputui.environment import environment_problem, installed
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.logs import torch_trace
 from tputui.observers.sinks import DISABLED_VARIABLES, OBSERVE_VARIABLE, is_disabled
 from tputui.session import session
+from tputui.session.session import Session
 from tputui.state.root_cause import has_lost_threads
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.supervise.command import RunCommand, unobserved_reason
+from tputui.telemetry import requests
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import RequestKind
+from tputui.telemetry.files import read_small
 from tputui.telemetry.merge import JournalEvent
 from tputui.text import rehearsal_lines, verdict_lines
 
@@ -49,7 +60,12 @@ EVALUATION_S = 120.0
 """Time after which an evaluation is stopped."""
 UNCOUNTED_S = 60.0
 """Time without a step or a compilation after which a program is stopped whose steps are not counted reliably."""
+STOP_GRACE_ENGINE_S = 60.0
+STOP_GRACE_S = 15.0
+"""Seconds from SIGINT to SIGTERM for a command."""
+POLL_S = 0.1
 DEVICE_COUNT_FLAG = "--xla_force_host_platform_device_count"
+BASELINE_BYTES_MAX = 16 << 20
 PROGRAM_SIZES = "xla-programs.txt"
 """File in the run directory in which torch_xla reports the sizes of its programs."""
 
@@ -149,6 +165,38 @@ def run_to_end(setup: Setup, run_dir: Path, steps: int, timeout_s: float) -> Reh
     snapshot = session.load(run_dir)
     is_stopped = watch.is_stopped or interrupts.requested
     return Rehearsed(snapshot, is_stopped, watch.problem or _problem(snapshot, setup, is_stopped))
+
+
+def follow(
+    run_dir: Path,
+    command: RunCommand | None,
+    ask: Callable[[Snapshot, Sequence[JournalEvent]], RequestKind | None],
+    by: str,
+) -> None:
+    """Starts a run and follows it to its end. No process of it is left afterwards, whatever is raised.
+
+    `ask` gets the newest snapshot with the events since the one before, and returns a request to the run, mostly None.
+    """
+    supervisor = launch.start_supervisor(run_dir, command)
+    try:
+        with contextlib.closing(Session.live(run_dir)) as source:
+            is_done = False
+            while not is_done:
+                settled = source.settled
+                events = source.poll()
+                snapshot = source.snapshot()
+                is_done = snapshot.condition in ENDED and settled and not events
+                kind = ask(snapshot, events)
+                if kind is not None and snapshot.condition not in ENDED:
+                    requests.submit(run_dir, kind, by=by, now=time.time())
+                if not is_done:
+                    time.sleep(POLL_S)
+        launch.wait_settled(supervisor)
+    finally:
+        if supervisor.poll() is None:
+            supervisor.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                supervisor.wait(STOP_GRACE_ENGINE_S)
 
 
 class _Watch:
@@ -287,8 +335,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.json:
         fields = _as_json(setup, done, report, code, kept, seconds)
         if args.baseline is not None:
-            compared = {"file": args.baseline, "new": msgspec.to_builtins(new), "num_gone": num_gone}
-            fields["baseline"] = compared
+            fields["baseline"] = {"file": args.baseline, "new": msgspec.to_builtins(new), "num_gone": num_gone}
         say_json(spell_non_finite(fields), indent=2)
     else:
         old = [finding for finding in report.findings if finding not in new]
@@ -300,12 +347,16 @@ def run(args: argparse.Namespace) -> ExitCode:
     return code
 
 
-def _known(path: str) -> list[KnownFinding]:
-    """The findings of a baseline. Raises `CommandError`."""
+def _known(path: str) -> list[Verdict]:
+    """The findings in what `--json` printed earlier. Raises `CommandError`."""
     try:
-        return read_baseline(Path(path))
-    except NoBaseline as error:
-        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {error}")) from None
+        report = msgspec.json.decode(read_small(Path(path), BASELINE_BYTES_MAX), type=Baseline)
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"not printed by `tputui rehearse --json`: {error}"
+        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: {why}")) from None
+    if report.problem is not None:
+        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: no result: {report.problem}"))
+    return report.findings
 
 
 def _run(args: argparse.Namespace, parent: Path, cores: int | None, because: str = "") -> tuple[Setup, Path, Rehearsed]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
@@ -31,9 +32,9 @@ from tputui.cli.trial_run import (
     TrialFailed,
     TrialPlan,
     TrialProcess,
-    TrialSide,
     measure,
 )
+from tputui.compare.agreement import agreement, least
 from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
 from tputui.compare.verdict import LEVEL, Ratio
 from tputui.config_diff import texts
@@ -119,13 +120,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", help="name or directory of a run, or a configuration file")
     parser.add_argument("changes", metavar="KEY=VALUE", nargs="*", help="key of the configuration with its new value")
     parser.take_command()
-    for name, metavar, what in (
-        ("--with", "ARG=VALUE", "of a command: set an argument, as --ARG VALUE or ARG=VALUE, as the command has it"),
-        ("--with-env", "K=V", "of a command: set an environment variable"),
-        ("--with-args", "'ARG ...'", "of a command: add arguments at its end"),
-    ):
-        dest = {"--with": "with_"}.get(name, name[2:].replace("-", "_"))
-        parser.add_option(name, dest=dest, action="append", default=[], metavar=metavar, help=f"{what}; repeatable")
+    trial_command.add_options(parser)
     parser.add_option("--seed", type=int, default=0, metavar="N", help="of a command: seed of both sides (default 0)")
     parser.add_option(
         "--blocks",
@@ -189,36 +184,54 @@ def _run_config(args: argparse.Namespace) -> ExitCode:
 
 
 def _run_command(args: argparse.Namespace) -> ExitCode:
-    trial_command.take_options(args)
-    base = script.from_words(args.command)
-    made = trial_command.changed(args.command, os.environ, args)
-    new = replace(base, script=replace(base.script, command=made.words, env=made.env))
-    began = time.monotonic()
+    base, new, changes = trial_command.changed(args.command, args)
+    began, what = time.monotonic(), inert(", ".join(changes))
     plan = TrialPlan(args.blocks, args.steps, args.timeout, restarts=False, block_s=trial_command.BLOCK_S)
-    what = ", ".join(inert(change.text) for change in made.changes)
     with _announced(args, what, script.shown_command(base), plan) as folder:
-        without = trial_command.CommandSide("without the change", base, folder, args.seed, None)
-        changed = trial_command.CommandSide("with the change", new, folder, args.seed, without)
+        without = trial_command.CommandRuns("without the change", base, folder, args.seed, None)
+        changed = trial_command.CommandRuns("with the change", new, folder, args.seed, without)
         outcome = _measured(without, changed, plan)
+    unit = "examples/s"
+    if not all(block.examples for side in (outcome.without, outcome.changed) for block in side.blocks):
+        unit, outcome = (
+            "steps/s",
+            outcome._replace(without=_in_steps(outcome.without), changed=_in_steps(outcome.changed)),
+        )
     ratio = _ratio(outcome, plan)
+    # The losses of the first runs count, too: only their speed does not.
+    unchanged = least(agreement(without.losses[0], losses) for losses in without.losses[1:])
+    pairs = least(itertools.starmap(agreement, zip(without.losses, changed.losses, strict=False)))
+    verdict, sentence = trial_command.judged(unchanged, pairs)
     if args.json:
-        seconds = time.monotonic() - began
-        fields = trial_command.as_json(without, changed, made.changes, args.seed)
-        say_json(spell_non_finite({**fields, **_measured_json(outcome, ratio, seconds)}), indent=2)
-    else:
-        losses = trial_command.losses_of(without, changed)
-        is_other = " but not the same training" if losses.verdict == "different" else ""
-        say(f"{what}: {_speed(ratio)}{is_other}")
-        say(f"{'losses':<10} {losses.sentence}")
-        unit = "examples/s" if without.has_examples and changed.has_examples else "steps/s"
-        for label, side, measured in (("without", without, outcome.without), ("with", changed, outcome.changed)):
-            say(f"{label:<10} {_rate(measured):,.4g} {unit}: {side.shown}")
-        runs = f"{fmt.counted(len(outcome.without.blocks), 'pair')} of runs of {fmt.counted(without.steps, 'step')}"
-        say(f"{'measured':<10} {runs} or more, besides a first run of each")
-        say(f"{'seed':<10} {trial_command.seed_note(args.seed)}")
-        if outcome.is_cut:
-            say(f"{'note':<10} the time was over before all {plan.pairs} pairs were measured")
+        fields = {
+            "commands": {"without": without.shown, "with": changed.shown},
+            "changes": changes,
+            "seed": args.seed,
+            "unit": unit,
+            "losses": {
+                "verdict": verdict,
+                "text": sentence,
+                "unchanged_runs": unchanged and unchanged._asdict(),
+                "pairs": pairs and pairs._asdict(),
+            },
+            **_measured_json(outcome, ratio, time.monotonic() - began),
+        }
+        say_json(spell_non_finite(fields), indent=2)
+        return ExitCode.DONE
+    say(f"{what}: {_speed(ratio)}{', but not the same training' if verdict == 'different' else ''}")
+    say(f"{'losses':<10} {sentence}")
+    for label, side, measured in (("without", without, outcome.without), ("with", changed, outcome.changed)):
+        say(f"{label:<10} {_rate(measured):,.4g} {unit}: {side.shown}")
+    number = fmt.counted(len(outcome.without.blocks), "pair")
+    cut = f"; the time was over before {plan.pairs}" if outcome.is_cut else ""
+    say(f"{'measured':<10} {number} of runs of {fmt.counted(without.steps, 'step')} or more{cut}")
+    say(f"{'seed':<10} {args.seed} for hashes, random, numpy and torch; a seed that the script sets replaces it")
     return ExitCode.DONE
+
+
+def _in_steps(measured: MeasuredBlocks) -> MeasuredBlocks:
+    """Blocks in which each step counts as an example."""
+    return measured._replace(blocks=[replace(block, examples=block.steps) for block in measured.blocks])
 
 
 @contextlib.contextmanager
@@ -233,7 +246,7 @@ def _announced(args: argparse.Namespace, changes: str, name: str, plan: TrialPla
         yield Path(folder)
 
 
-def _measured(without: TrialSide, changed: TrialSide, plan: TrialPlan) -> Outcome:
+def _measured(without: TrialProcess, changed: TrialProcess, plan: TrialPlan) -> Outcome:
     """Measures both. Raises `CommandError`."""
     try:
         return measure(without, changed, plan, ProgressLine())

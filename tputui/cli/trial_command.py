@@ -1,21 +1,20 @@
 """`tputui try -- COMMAND`: a user's own command, with and without a change of its arguments or environment.
 
-Each block is a run of the command of its own, which is stopped after its steps. Steps, times and losses are those that
-the training process reports: by the hooks, `tputui.start`, a callback of its framework, or what a JAX script reads.
+Each block is a run of the command, which is stopped after its steps. Steps, times and losses are those that the
+training process reports: by the hooks, `tputui.start`, a callback of its framework, or what a JAX script reads.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
+import os
 import re
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -23,9 +22,10 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import script
 from tputui.cli.console import CommandError
-from tputui.cli.short_run import STOP_GRACE_S, follow
-from tputui.cli.trial_run import CACHE_VARIABLE, OutOfTime, TrialFailed
-from tputui.compare.agreement import FIRST_REL, LATER_REL, Agreement, agreement, least
+from tputui.cli.parser import Parser
+from tputui.cli.rehearse import STOP_GRACE_S, follow
+from tputui.cli.trial_run import CACHE_VARIABLE, OutOfTime, TrialFailed, TrialProcess
+from tputui.compare.agreement import Agreement
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.state.snapshot import Snapshot
@@ -36,135 +36,65 @@ from tputui.telemetry.merge import JournalEvent
 from tputui.trial_protocol import SEED_VARIABLE, BlockResult
 
 BLOCK_S = 5.0
-"""Length of a run, if its steps are not given."""
+"""Length of a run after its first step, if its steps are not given."""
 REPORTS_MIN = 4
 """Reports of a run, one a second: the first ones are its warm-up."""
 LOGGED_S = 10.0
 """Seconds after the first logged value in which a process that reports its steps has reported one."""
-OPTIONS = ("--with", "--with-env", "--with-args")
+OPTIONS = {
+    "--with": ("with_", "ARG=VALUE", "set an argument, in the form that the command has: --ARG VALUE, ARG=VALUE"),
+    "--with-env": ("with_env", "NAME=VALUE", "set an environment variable"),
+    "--with-args": ("with_args", "'ARG ...'", "add arguments at its end"),
+}
 NO_STEP = (
     "no step of `{}` is known: its Python environment needs tputui, and it has to train with torch, read losses in a "
     "loop of JAX, or call run.step() of tputui.start() in each step"
 )
 _KEY_VALUE = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
-class Change(NamedTuple):
-    """A change of a command."""
-
-    what: str
-    """The argument, the variable, or `arguments`."""
-    before: str | None
-    """None if the command did not have it."""
-    after: str
-
-    @property
-    def text(self) -> str:
-        """`lr=0.2`, with a secret masked."""
-        return (
-            self.after
-            if self.before is None and self.what == "arguments"
-            else "".join(redaction.masked_argv([f"{self.what}={self.after}"]))
-        )
+def add_options(parser: Parser) -> None:
+    """Declares the options that change a command."""
+    for name, (dest, metavar, what) in OPTIONS.items():
+        what = f"of a command: {what}; repeatable"
+        parser.add_option(name, dest=dest, action="append", default=[], metavar=metavar, help=what)
 
 
-class ChangedCommand(NamedTuple):
-    """The words of a command with all changes, and variables to set."""
-
-    words: list[str]
-    env: dict[str, str]
-    changes: list[Change]
-
-
-class Losses(NamedTuple):
-    """Whether the change leaves the training as it is."""
-
-    unchanged: Agreement | None
-    """How far runs without the change agree with each other."""
-    changed: Agreement | None
-    """How far runs with it agree with those without it."""
-
-    @property
-    def verdict(self) -> str:
-        """`equal bits`, `within rounding`, `different`, or why there is no answer."""
-        if self.unchanged is None or self.changed is None:
-            return "not known"
-        return "not comparable" if self.unchanged.likeness == "different" else self.changed.likeness
-
-    @property
-    def sentence(self) -> str:
-        """The answer with its figures."""
-        if self.unchanged is None or self.changed is None:
-            return "not known: the script reports no losses"
-        if self.verdict == "not comparable":
-            return (
-                "cannot be compared: the script is not deterministic, since two unchanged runs already differ "
-                f"({_difference(self.unchanged)})"
-            )
-        steps = fmt.counted(self.changed.num_steps, "step")
-        if self.verdict == "equal bits":
-            return f"equal bits in {steps} of every pair"
-        limits = f"at most {FIRST_REL:g} in the first step, {LATER_REL:g} later"
-        if self.verdict == "within rounding":
-            return f"within rounding in {steps} of every pair ({_difference(self.changed)}; {limits})"
-        return f"different: not the same training ({_difference(self.changed)})"
-
-
-def take_options(args: argparse.Namespace) -> None:
-    """Moves `--with` and its like from the end of the command to the options, unless some are before `--`."""
-    given: tuple[list[str], ...] = (args.with_, args.with_env, args.with_args)
-    moved: tuple[list[str], ...] = ([], [], [])
-    words: list[str] = args.command
-    while words and not any(given):
-        if len(words) > 1 and words[-2] in OPTIONS:
-            name, value, number = words[-2], words[-1], 2
-        else:
-            (name, equals, value), number = words[-1].partition("="), 1
-            if name not in OPTIONS or not equals:
-                break
-        moved[OPTIONS.index(name)].insert(0, value)
-        del words[-number:]
-    for values, more in zip(given, moved, strict=True):
-        values.extend(more)
-
-
-def changed(words: Sequence[str], environ: Mapping[str, str], args: argparse.Namespace) -> ChangedCommand:
-    """The command with the changes of the options. Raises `CommandError`."""
-    made = ChangedCommand(list(words), {}, [])
-    for assignment in args.with_:
-        name, value = _split(assignment, "--with", "batch_size=64")
-        before = _assign(made.words, name, value)
-        if before == value:
+def changed(words: list[str], args: argparse.Namespace) -> tuple[config.ScriptRun, config.ScriptRun, list[str]]:
+    """The command, the command with all changes, and these as text. The changes may also be behind the words, if no
+    options before `--` have any. Raises `CommandError`."""
+    given = args
+    if not (args.with_ or args.with_env or args.with_args):
+        at = next((at for at, word in enumerate(words) if word.partition("=")[0] in OPTIONS), len(words))
+        parser = Parser("tputui try")
+        add_options(parser)
+        words, given = words[:at], parser.parse(words[at:])
+    base = script.from_words(words)
+    new, env = list(words), {}
+    for assignment in given.with_:
+        name, value = _split(assignment, "--with", r"[-+]*[^-+\s].*")
+        if _assign(new, name, value) == value:
             raise CommandError(ExitCode.USAGE, f"try: {inert(assignment)}: the command has it already")
-        made.changes.append(Change(name, before, value))
-    for assignment in args.with_env:
-        name, value = _split(assignment, "--with-env", "OMP_NUM_THREADS=2")
-        if not _NAME.fullmatch(name):
-            raise CommandError(ExitCode.USAGE, f"try: --with-env {inert(assignment)}: {inert(name)} is no name")
-        if environ.get(name) == value:
+    for assignment in given.with_env:
+        name, value = _split(assignment, "--with-env", r"[A-Za-z_]\w*")
+        if os.environ.get(name) == value:
             raise CommandError(ExitCode.USAGE, f"try: {inert(assignment)}: this environment has it already")
-        made.env[name] = value
-        made.changes.append(Change(name, environ.get(name), value))
-    for text in args.with_args:
-        try:
-            more = shlex.split(text)
-        except ValueError as error:
-            raise CommandError(ExitCode.USAGE, f"try: --with-args {inert(text)}: {error}") from None
-        if not more:
-            raise CommandError(ExitCode.USAGE, "try: --with-args: there is no argument in it")
-        made.words.extend(more)
-        made.changes.append(Change("arguments", None, shlex.join(more)))
-    if not made.changes:
+        env[name] = value
+    try:
+        new += [word for text in given.with_args for word in shlex.split(text)]
+    except ValueError as error:
+        raise CommandError(ExitCode.USAGE, f"try: --with-args: {error}") from None
+    if new == words and not env:
         message = "try: give a change of the command, such as --with batch_size=64 or --with-env OMP_NUM_THREADS=2"
         raise CommandError(ExitCode.USAGE, message)
-    return made
+    changes = redaction.masked_argv([*given.with_, *given.with_env, *given.with_args])
+    return base, replace(base, script=replace(base.script, command=new, env=env)), changes
 
 
-def _split(assignment: str, option: str, example: str) -> tuple[str, str]:
+def _split(assignment: str, option: str, form: str) -> tuple[str, str]:
     name, equals, value = assignment.partition("=")
-    if not (name.strip("-+ ") and equals):
-        raise CommandError(ExitCode.USAGE, f"try: {option} {inert(assignment)}: expected NAME=VALUE, such as {example}")
+    if not (equals and re.fullmatch(form, name, re.ASCII)):
+        raise CommandError(ExitCode.USAGE, f"try: {option} {inert(assignment)}: expected NAME=VALUE")
     return name, value
 
 
@@ -174,233 +104,145 @@ def _assign(words: list[str], name: str, value: str) -> str | None:
     `batch_size` is found as `batch_size=`, `--batch_size` and `--batch-size`; a name with dashes only as it is. It is
     added as `--batch_size=`, unless the command has arguments such as `epochs=2`, or the name has a dot.
     """
-    forms = {name} if name.startswith(("-", "+")) else {name, f"+{name}", f"++{name}"}
-    if not name.startswith(("-", "+")):
-        forms |= {f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}"}
+    forms, is_plain = {name}, not name.startswith(("-", "+"))
+    if is_plain:
+        forms |= {f"+{name}", f"++{name}", f"--{name}", *(f"--{name.replace(*pair)}" for pair in ("_-", "-_"))}
     for at in reversed(range(1, len(words))):
         word, equals, before = words[at].partition("=")
-        if word not in forms:
+        if word not in forms or not (equals or word.startswith("-")):
             continue
-        if equals:
-            words[at] = f"{word}={value}"
-            return before
-        if word.startswith("-") and at + 1 < len(words) and not _is_option(words[at + 1]):
+        # The next word is the value, unless it is another option; `-1` is none.
+        if not equals and at + 1 < len(words) and not re.match(r"-(?![\d.]|$)", words[at + 1]):
             before, words[at + 1] = words[at + 1], value
-            return before
-        if word.startswith("-"):
+        else:
             words[at] = f"{word}={value}"
-            return ""
-    if not name.startswith(("-", "+")) and "." not in name and not any(map(_KEY_VALUE.match, words[1:])):
+        return before
+    if is_plain and "." not in name and not any(map(_KEY_VALUE.match, words[1:])):
         name = f"--{name}"
     words += [name, value] if re.fullmatch(r"-\w", name) else [f"{name}={value}"]
     return None
 
 
-def _is_option(word: str) -> bool:
-    """Whether a word is an option, not a value such as `-1`."""
-    return word.startswith("-") and not re.match(r"-[\d.]|-$", word)
+class CommandRuns(TrialProcess):
+    """The runs of a command on one side of the comparison, one for each block."""
 
-
-class CommandSide:
-    """The runs of a command on one side of the comparison."""
-
-    def __init__(self, name: str, run: config.ScriptRun, folder: Path, seed: int, twin: CommandSide | None) -> None:
+    def __init__(self, name: str, run: config.ScriptRun, folder: Path, seed: int, twin: CommandRuns | None) -> None:
         """`twin`: the other side, which has trained already: both train as many steps. Raises `CommandError`."""
         run = replace(run, script=replace(run.script, stop_grace_s=STOP_GRACE_S, exit_grace_s=STOP_GRACE_S))
-        self.name = name
-        self.steps = 0
-        self.shown = _shown(run)
-        self.losses: list[dict[int, list[float]]] = []
-        """Of each run, in their order."""
-        self.has_examples = True
-        """Whether every run reported how many examples a step takes."""
         command = script.prepared(run, "try")
-        environ = {"PYTHONHASHSEED": str(seed), CACHE_VARIABLE: str(folder / "programs"), **command.environ}
-        self._command = command._replace(environ={**environ, SEED_VARIABLE: str(seed)})
+        defaults = {"PYTHONHASHSEED": str(seed), CACHE_VARIABLE: str(folder / "programs")}
+        super().__init__(name, folder, 0, 1, {**defaults, **command.environ, SEED_VARIABLE: str(seed)})
+        names = [f"{key}={value}" for key, value in run.script.env.items()]
+        self.shown = inert(shlex.join(redaction.masked_argv([*names, *run.script.command])))
+        self.losses: list[dict[int, list[float]]] = []
+        """Of each run by step, [cores], float32."""
+        self._command = command._replace(environ=self._environ)
         self._run, self._folder, self._twin = run, folder, twin
-        self.is_started = False
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the first run is over."""
+        return bool(self.losses)
 
     def start(self) -> None:
-        """Nothing: each block is a run of its own."""
-        self.is_started = True
+        """Each run starts by itself."""
 
     def warm_up(self, deadline: float, waiting: Callable[[], None]) -> float:
         """The first run, which fills the caches of files and programs; returns the seconds of a step."""
         if self._twin is not None:
             self.steps = self._twin.steps
-        result = self._train(deadline, waiting)
+        result = self.measure(deadline, waiting)
         return result.seconds / result.steps
 
     def measure(self, deadline: float, waiting: Callable[[], None]) -> BlockResult:
-        """A run of the command."""
-        return self._train(deadline, waiting)
-
-    def rounded(self, steps: float) -> int:
-        """A number of steps for a run."""
-        return math.ceil(steps)
-
-    def hold(self) -> None:
-        """Nothing: no process waits."""
-
-    def end(self) -> None:
-        """Nothing: no process is left."""
-
-    def _train(self, deadline: float, waiting: Callable[[], None]) -> BlockResult:
-        number = len(self.losses)
-        name = f"{'with' if self._twin is not None else 'without'}-{number}"
-        run_dir = script.create_run(
+        """A run of the command; 0 examples if they are not known."""
+        name = f"{'with' if self._twin is not None else 'without'}-{len(self.losses)}"
+        self._run_dir = script.create_run(
             self._folder, self._run, self._command, config_path=self.shown, name=name, argv=["tputui", "try"]
         )
         watch = _Watch(self.steps, deadline, waiting)
-        follow(run_dir, self._command, watch.ask, "try")
-        ended = watch.newest
-        if watch.is_late and watch.has_steps:
+        follow(self._run_dir, self._command, watch.ask, "try")
+        if watch.is_late and watch.reports:
             raise OutOfTime
-        if ended is not None and ended.condition in ("failed", "lost") and not watch.is_stopped:
-            raise TrialFailed(f"the command {self.name} failed: {_failure(ended)}")
-        if not watch.has_steps:
+        if watch.condition in ("failed", "lost") and not watch.is_stopped:
+            raise TrialFailed(f"the command {self.name} failed: {self._failure()}")
+        if not watch.reports:
             raise TrialFailed(NO_STEP.format(self.shown))
-        result = watch.result()
-        if result is None:
-            short = "ended too early: its warm-up and the steps after it take at least two reports, one a second"
-            raise TrialFailed(f"the command {self.name} {short}")
+        timed = [report for report in watch.reports if 0 < report.step_s < math.inf]
+        if len(timed) < 2:
+            raise TrialFailed(f"the command {self.name} ended before it was known how long steps take after warm-up")
         self.losses.append(watch.losses())
-        self.has_examples = self.has_examples and watch.has_examples
-        return result
-
-
-EventT = TypeVar("EventT", ProgressReported, StepsRecorded)
+        timed = timed[warmup([-math.log(report.step_s) for report in timed]) :]
+        steps, seconds = sum(one.report_steps for one in timed), sum(one.report_steps * one.step_s for one in timed)
+        examples = sum(report.report_steps * report.step_s * report.examples_per_s for report in timed)
+        known = round(examples) if math.isfinite(examples) else 0
+        return BlockResult(steps=steps, examples=known, seconds=seconds, compile_s=0.0)
 
 
 class _Watch:
     """Decides when a run has done its steps, and keeps what its process reports."""
 
     def __init__(self, steps: int, deadline: float, waiting: Callable[[], None]) -> None:
-        """With 0 steps, the run takes about `BLOCK_S` after its first step."""
+        """With 0 steps, the run takes `BLOCK_S` after its first report."""
         self._steps = steps
         self._deadline = deadline
         self._waiting = waiting
-        self._reports: dict[str, list[ProgressReported]] = defaultdict(list)
-        self._recorded: dict[str, list[StepsRecorded]] = defaultdict(list)
-        self._first: float | None = None
-        self._logged: float | None = None
-        self.newest: Snapshot | None = None
+        self._events: dict[str, list[ProgressReported | StepsRecorded]] = defaultdict(list)
+        self._since: float | None = None
+        """When the first step, or a logged value, was seen."""
+        self.condition = ""
         self.is_stopped = self.is_late = False
 
     @property
-    def has_steps(self) -> bool:
-        """Whether a training process reported steps."""
-        return bool(self._reports)
-
-    @property
-    def has_examples(self) -> bool:
-        """Whether every report has examples per second."""
-        return all(report.examples_per_s > 0 for report in self._of_one(self._reports))
+    def reports(self) -> list[ProgressReported]:
+        """Of the first process that reports steps."""
+        each = (
+            [one for one in self._events[name] if isinstance(one, ProgressReported)] for name in sorted(self._events)
+        )
+        return next(filter(None, each), [])
 
     def ask(self, snapshot: Snapshot, events: Sequence[JournalEvent]) -> RequestKind | None:
         """The request that the run gets now."""
-        self.newest = snapshot
+        self.condition = snapshot.condition
         for writer, _, event in events:
-            if isinstance(event, ProgressReported):
-                self._reports[writer].append(event)
-            elif isinstance(event, StepsRecorded) and event.metric == "loss":
-                self._recorded[writer].append(event)
+            if isinstance(event, ProgressReported) or (isinstance(event, StepsRecorded) and event.metric == "loss"):
+                self._events[writer].append(event)
         if self.is_stopped:
             return None
         self._waiting()
-        tick = time.monotonic()
-        reports = self._of_one(self._reports)
-        self._first = self._first or (tick if reports else None)
-        self._logged = self._logged or (tick if snapshot.logged else None)
-        is_silent = not reports and self._logged is not None and tick - self._logged > LOGGED_S
+        tick, reports = time.monotonic(), self.reports
+        if self._since is None and (reports or snapshot.logged):
+            self._since = tick
+        passed_s = tick - self._since if self._since is not None else 0.0
         self.is_late = tick > self._deadline
-        if self.is_late or is_silent:
+        if self.is_late or (not reports and passed_s > LOGGED_S):
             self.is_stopped = True
             return "stop_now"
-        is_long = reports and (reports[-1].step >= self._steps if self._steps else tick - (self._first or 0) > BLOCK_S)
-        self.is_stopped = bool(is_long) and len(reports) >= REPORTS_MIN
+        is_long = bool(reports) and (reports[-1].step >= self._steps if self._steps else passed_s > BLOCK_S)
+        self.is_stopped = is_long and len(reports) >= REPORTS_MIN
         return "stop" if self.is_stopped else None
-
-    def result(self) -> BlockResult | None:
-        """The steps after the warm-up; None if there are too few reports. Steps count as examples if those are not
-        known."""
-        reports = [report for report in self._of_one(self._reports) if 0 < report.step_s < math.inf]
-        measured = reports[warmup([-math.log(report.step_s) for report in reports]) :]
-        if len(reports) < 2:
-            return None
-        seconds = sum(report.report_steps * report.step_s for report in measured)
-        steps = sum(report.report_steps for report in measured)
-        examples = sum(report.report_steps * report.step_s * report.examples_per_s for report in measured)
-        return BlockResult(
-            steps=steps, examples=round(examples) if self.has_examples else steps, seconds=seconds, compile_s=0.0
-        )
 
     def losses(self) -> dict[int, list[float]]:
         """The losses by step, of the process that reports the steps."""
         values: dict[int, list[float]] = {}
-        for event in self._of_one(self._recorded):
-            block = float_blocks.unpack(event.block, event.n * event.cores).tolist()
-            for row in range(event.n):
-                values[event.first + row] = block[row * event.cores : (row + 1) * event.cores]
+        for events in self._events.values():
+            for event in events if self.reports[0] in events else ():
+                if isinstance(event, StepsRecorded):
+                    block = float_blocks.unpack(event.block, event.n * event.cores).tolist()
+                    rows = (block[at : at + event.cores] for at in range(0, len(block), event.cores))
+                    values.update(enumerate(rows, event.first))
         return values
 
-    def _of_one(self, by_writer: Mapping[str, list[EventT]]) -> list[EventT]:
-        return by_writer.get(min(self._reports, default=""), [])
 
-
-def losses_of(without: CommandSide, changed: CommandSide) -> Losses:
-    """Compares all runs without the change with the first of them, and each pair."""
-    first, *others = without.losses
-    # The losses of the warm-up runs count too: only their speed does not.
-    pairs = itertools.zip_longest(without.losses, changed.losses)
-    return Losses(
-        least(agreement(first, other) for other in others),
-        least(agreement(one, other) for one, other in pairs if one is not None and other is not None),
-    )
-
-
-def as_json(without: CommandSide, changed: CommandSide, changes: Sequence[Change], seed: int) -> dict[str, Any]:
-    """The fields of a command."""
-    losses = losses_of(without, changed)
-    pair = losses.changed
-    return {
-        "commands": {"without": without.shown, "with": changed.shown},
-        "changes": [change.text for change in changes],
-        "seed": seed,
-        "unit": "examples/s" if without.has_examples and changed.has_examples else "steps/s",
-        "losses": {
-            "verdict": losses.verdict,
-            "text": losses.sentence,
-            "unchanged_runs": losses.unchanged.likeness if losses.unchanged is not None else None,
-            "steps": pair.num_steps if pair is not None else None,
-            "first_different_step": pair.first_step if pair is not None else None,
-            "relative_difference": pair.greatest if pair is not None else None,
-        },
-    }
-
-
-def seed_note(seed: int) -> str:
-    """What the seed means for a foreign script."""
-    return (
-        f"PYTHONHASHSEED={seed} unless it was set; random, numpy and torch are seeded with {seed} at the import of "
-        "torch, and the script's own seeds replace that"
-    )
-
-
-def _shown(run: config.ScriptRun) -> str:
-    """The command as a line of a shell, with its variables, and its secrets masked."""
-    names = [f"{name}={value}" for name, value in run.script.env.items()]
-    return inert(shlex.join([*redaction.masked_argv(names), *redaction.masked_argv(run.script.command)]))
-
-
-def _failure(snapshot: Snapshot) -> str:
-    if snapshot.failure is not None:
-        first = snapshot.failure.message.strip().partition("\n")[0]
-        return inert(f"{snapshot.failure.error}: {first}" if first else snapshot.failure.error)
-    return inert(snapshot.condition_reason)
-
-
-def _difference(pair: Agreement) -> str:
-    size = "not finite" if math.isinf(pair.greatest) else f"{pair.greatest:.1e}"
-    since = f"from step {pair.first_step} on, " if pair.first_step is not None else ""
-    return f"{since}relative difference up to {size}"
+def judged(unchanged: Agreement | None, pairs: Agreement | None) -> tuple[str, str]:
+    """Whether it is the same training, in a word or two and as a sentence. `unchanged`: how far runs without the change
+    agree with each other; `pairs`: with those with it."""
+    if unchanged is None or pairs is None:
+        return "not known", "not known: the script reports no losses"
+    if unchanged.likeness == "different":
+        why = f"two unchanged runs already differ ({unchanged.text})"
+        return "not comparable", f"cannot be compared: the script is not deterministic, since {why}"
+    if pairs.likeness == "different":
+        return pairs.likeness, f"different: not the same training ({pairs.text})"
+    within = f" ({pairs.text})" if pairs.likeness == "within rounding" else ""
+    return pairs.likeness, f"{pairs.likeness} in {fmt.counted(pairs.num_steps, 'step')} of every pair{within}"

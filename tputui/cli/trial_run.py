@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -115,23 +115,6 @@ class ProgressLine:
                 sys.stderr.write(f"\r\x1b[K{inert(line)}")
                 sys.stderr.flush()
             self._shown = line
-
-
-class TrialSide(Protocol):
-    """One of the two trainings that are compared."""
-
-    name: str
-    steps: int
-    """Steps of a block; 0 until they are known."""
-
-    @property
-    def is_started(self) -> bool: ...
-    def start(self) -> None: ...
-    def warm_up(self, deadline: float, waiting: Callable[[], None]) -> float: ...
-    def measure(self, deadline: float, waiting: Callable[[], None]) -> BlockResult: ...
-    def rounded(self, steps: float) -> int: ...
-    def hold(self) -> None: ...
-    def end(self) -> None: ...
 
 
 class TrialProcess:
@@ -280,13 +263,13 @@ class TrialProcess:
                 os.killpg(self._process.pid, number)
 
 
-def measure(without: TrialSide, changed: TrialSide, plan: TrialPlan, progress: ProgressLine) -> Outcome:
+def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progress: ProgressLine) -> Outcome:
     """Measures both in pairs of neighbouring blocks: first without and then with the change, then the other way round.
 
     Raises `TrialFailed`, `OSError` and `KeyboardInterrupt`; no process is left in any case.
     """
     deadline = time.monotonic() + plan.timeout_s
-    sides, results = (without, changed), ([], [])  # type: tuple[TrialSide, TrialSide], tuple[list[BlockResult], list[BlockResult]]
+    sides, results = (without, changed), ([], [])  # type: tuple[TrialProcess, TrialProcess], tuple[list[BlockResult], list[BlockResult]]
     with _handlers(_interrupt):
         try:
             for side in sides:
@@ -307,7 +290,7 @@ def measure(without: TrialSide, changed: TrialSide, plan: TrialPlan, progress: P
     return Outcome(first, second, len(first.blocks) < plan.pairs)
 
 
-def _start(side: TrialSide, plan: TrialPlan, deadline: float, progress: ProgressLine) -> None:
+def _start(side: TrialProcess, plan: TrialPlan, deadline: float, progress: ProgressLine) -> None:
     """Starts a process and trains its first steps, in which its programs are compiled."""
     side.start()
     step_s = side.warm_up(deadline, lambda: progress.show(f"starting training {side.name}"))
@@ -316,7 +299,7 @@ def _start(side: TrialSide, plan: TrialPlan, deadline: float, progress: Progress
         _rest(side, plan)
 
 
-def _block(side: TrialSide, number: int, plan: TrialPlan, deadline: float, progress: ProgressLine) -> BlockResult:
+def _block(side: TrialProcess, number: int, plan: TrialPlan, deadline: float, progress: ProgressLine) -> BlockResult:
     if not side.is_started:
         _start(side, plan, deadline, progress)
     text = f"measuring {fmt.counted(plan.pairs, 'block')} with the change and as many without it"
@@ -326,7 +309,7 @@ def _block(side: TrialSide, number: int, plan: TrialPlan, deadline: float, progr
     return result
 
 
-def _rest(side: TrialSide, plan: TrialPlan) -> None:
+def _rest(side: TrialProcess, plan: TrialPlan) -> None:
     if plan.restarts:
         side.end()
     else:
