@@ -12,7 +12,8 @@ class ExitCode(IntEnum):
     """Success; for `run`: every epoch was trained, or the command succeeded."""
     DAMAGED = 1
     """`check`: the run is damaged. `doctor`: this machine cannot train, or the run has findings.
-    `rehearse`: the program has findings. `data`: the download is not as expected."""
+    `rehearse`: the program has findings, with `--baseline` new ones. `compare`: a limit is exceeded. `data`: the
+    download is not as expected."""
     USAGE = 2
     """The command line or the configuration is not valid; nothing was started."""
     FAILED = 3
@@ -23,7 +24,8 @@ class ExitCode(IntEnum):
     """The processes of the run died, and none reported how the run ended."""
     UNANSWERED = 6
     """`stop`, `checkpoint`, `stacks`: no answer in time; the request remains pending. `wait`: the time is over, or the
-    condition can no longer hold. `alert test`: not delivered. `show --follow`: no change in time."""
+    condition can no longer hold. `alert test`: not delivered. `show --follow`: no change in time. `compare`: a limit
+    cannot be decided."""
     ENVIRONMENT = 7
     """This machine cannot train: no torch_xla, wrong versions, or the device is in use. `run` on several hosts: not all
     have joined. `data`: no network, or a missing tool or package."""

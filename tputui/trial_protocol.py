@@ -11,6 +11,8 @@ import msgspec
 CONNECTION_VARIABLE = "TPUTUI_TRIAL_FD"
 """Environment variable with the number of the inherited socket."""
 MESSAGE_BYTES_MAX = 4096
+SEED_VARIABLE = "TPUTUI_TRIAL_SEED"
+"""Environment variable with the seed of a command that `try` measures."""
 
 
 class BlockOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -162,3 +163,92 @@ def test_printing_imports_nothing_heavy(tmp_path: Path) -> None:
     argv = [sys.executable, "-P", "-c", code, "compare", "one", "two", "--json", "--runs-dir", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=DEADLINE_S)
     assert done.stderr.strip() == "[]"
+
+
+def limited(parent: Path, *words: str, runs: tuple[str, str] = ("before", "after")) -> tuple[int, list[dict[str, Any]]]:
+    """The exit code of a comparison with limits, and its results in JSON."""
+    done = tputui("--runs-dir", parent, "compare", *runs, "--json", *words)
+    return done.code, json.loads(done.out)["limits"]
+
+
+def test_a_slowdown_beyond_its_limit_and_the_noise_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "before")
+    write(tmp_path, "after", pace=0.8)
+    words = ["compare", "before", "after", "--runs-dir", str(tmp_path), "--max-slowdown"]
+
+    assert main([*words, "5%"]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("exceeded")]
+    assert re.fullmatch(
+        r"exceeded: slowdown of B, at most 5 %: \+2\d\.\d % \(95 % interval \+2\d\.\d to \+2\d\.\d %\)", line
+    )
+    assert main([*words, "40%"]) == 0
+    assert "within: slowdown of B, at most 40 %" in capsys.readouterr().out
+    assert main([*words, "25%"]) == 6, "the noise is about 1 %, and the slowdown 25 %"
+    assert "it contains the limit, so longer runs are needed" in capsys.readouterr().out
+    assert main([*words, "5%", "--base", "after"]) == 0, "the other run is faster"
+
+
+def test_too_few_reports_decide_no_slowdown(tmp_path: Path) -> None:
+    write(tmp_path, "before")
+    write(tmp_path, "after", reports=5)
+    code, (result,) = limited(tmp_path, "--max-slowdown", "5%")
+    assert (code, result["outcome"], result["worse"]) == (6, "undecided", None)
+    assert "too few samples" in result["sentence"]
+
+
+def with_losses(parent: Path, name: str, losses: list[float]) -> None:
+    """A recorded run with these validation losses."""
+    manifest = recorded.manifest(name)
+    run_dir = rundir.create(parent, manifest)
+    worker = recorded.worker_events()
+    ended = next(event for event in worker if isinstance(event, ev.EpochEnded))
+    reading = ended.valid["loss"]
+    epochs = [
+        msgspec.structs.replace(
+            ended,
+            t=ended.t + 0.001 * number,
+            epoch=number,
+            step=ended.step * number,
+            valid={"loss": msgspec.structs.replace(reading, avg=loss)},
+        )
+        for number, loss in enumerate(losses, start=1)
+    ]
+    index = worker.index(ended)
+    recorded.write_journal(run_dir / "worker-0.jsonl", [*worker[:index], *epochs, *worker[-1:]])
+    config = manifest.config
+    recorded.write_journal(run_dir / "supervisor-0.jsonl", recorded.supervisor_events(worker[-1].t + 0.2, config))
+
+
+def test_a_metric_is_worse_beyond_the_noise_of_its_curves(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    curve = [1 + 2 * 0.5**epoch + noise.uniform(-0.002, 0.002) for epoch in range(20)]
+    with_losses(tmp_path, "before", curve)
+    with_losses(tmp_path, "after", [value * 1.05 for value in curve])
+    with_losses(tmp_path, "short", [2.0, 1.5, 1.3])
+
+    code, (result,) = limited(tmp_path, "--max-worse", "valid.loss=1%")
+    assert (code, result["outcome"], result["name"]) == (1, "exceeded", "valid.loss")
+    assert result["low"] < result["worse"] < result["high"]
+    assert result["worse"] == pytest.approx(0.05, abs=0.001)
+    assert [limited(tmp_path, "--max-worse", f"valid.loss={share}%")[0] for share in (10, 5)] == [0, 6]
+    assert limited(tmp_path, "--max-worse", "valid.loss=1%", "--base", "after")[0] == 0, "the other run is better"
+    code, (result,) = limited(tmp_path, "--max-worse", "valid.loss=1%", runs=("before", "short"))
+    assert (code, result["outcome"]) == (6, "undecided")
+    assert "3 values, and their noise needs 6" in result["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--max-slowdown", "5"], "'5' is not a percentage such as 5%"),
+        (["--max-slowdown", "-5%"], "--max-slowdown"),
+        (["--max-worse", "1%"], "'1%' is not METRIC=PERCENT such as valid.loss=1%"),
+        (["--max-worse", "valid.los=1%"], "--max-worse valid.los: no run has values of this metric"),
+    ],
+)
+def test_a_limit_that_is_none_is_one_sentence(tmp_path: Path, words: list[str], sentence: str) -> None:
+    write(tmp_path, "before")
+    write(tmp_path, "after")
+    done = tputui("--runs-dir", tmp_path, "compare", "before", "after", *words)
+    assert done.code == 2
+    assert sentence in one_sentence(done)

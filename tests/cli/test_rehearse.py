@@ -77,6 +77,8 @@ RAISES = 1 + next(number for number, line in enumerate(OBSERVED.splitlines()) if
         (["--", "no-such-program"], "no-such-program: no such command in PATH"),
         (["none.toml"], "none.toml"),
         (["--stesp", "3", "--", "true"], "did you mean --steps?"),
+        (["--baseline", "none.json", "--", "true"], "--baseline none.json: No such file or directory"),
+        (["--baseline", __file__, "--", "true"], "not printed by `tputui rehearse --json`"),
     ],
 )
 def test_bad_arguments_are_one_sentence(
@@ -229,6 +231,27 @@ def test_exit_codes_of_commands(tmp_path: Path) -> None:
         assert ("ValueError: no such column" in result.out) is (kind == "fails")
         assert (f'train.py", line {RAISES}, in <module>' in result.out) is (kind == "fails")
         assert ("no step within 1.0 s before the first step, so it was stopped" in result.out) is (kind == "hangs")
+
+
+def test_only_findings_that_the_baseline_does_not_have_fail(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OBSERVED)
+    words = ("--", sys.executable, "train.py", "faulty")
+    before = rehearse(tmp_path, "--json", *words)
+    (tmp_path / "before.json").write_text(before.out)
+    again = rehearse(tmp_path, "--baseline", "before.json", *words)
+    assert (before.code, again.code) == (1, 0), again
+    assert ": no new findings in 40 steps" in again.out
+    assert "baseline        1 known finding of before.json: train.py:7 recompile; 0 no longer found" in again.out
+    (tmp_path / "empty.json").write_text('{"findings": []}')
+    new = rehearse(tmp_path, "--baseline", "empty.json", "--json", *words)
+    made = json.loads(new.out)
+    assert (new.code, len(made["findings"]), len(made["baseline"]["new"])) == (1, 1, 1)
+    (tmp_path / "failed.json").write_text('{"findings": [], "problem": "it failed"}')
+    refused = rehearse(tmp_path, "--baseline", "failed.json", *words)
+    assert (refused.code, one_sentence(refused)) == (
+        2,
+        "tputui: rehearse: --baseline failed.json: no result: it failed",
+    )
 
 
 def test_a_program_in_which_nothing_is_observed_has_no_answer(tmp_path: Path) -> None:

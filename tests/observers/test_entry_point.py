@@ -124,7 +124,7 @@ def test_a_script_is_observed_without_a_change_to_it(tmp_path: Path) -> None:
     [late] = [event for event in of_type(events, ev.CompileObserved) if not event.warm_up]
     assert late.user_frame == ev.CodeFrame(
         file=str(tmp_path / "train.py"), line=SCRIPT.splitlines().index("    torch_xla.sync()") + 1,
-        function="<module>", owner="user",
+        function="<module>", owner="user", code="torch_xla.sync()",
     )  # fmt: skip
     assert late.changed_inputs == [ev.ChangedInput(name="batch", before="f32[16,8]", now="f32[5,8]")]
     shown = json.loads(tputui("show", str(run_dir), "--json").out)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tests.deadline import DEADLINE_S
+from tputui.observers.source_code import source_code
 from tputui.observers.user_frames import (
     AUTOGRAD_THREAD,
     NO_USER_FRAME,
@@ -53,7 +54,8 @@ def test_frames_of_libraries_are_removed() -> None:
             line: UserLine = outer(user_line)
             return line
 
-        expected = CodeFrame(file=__file__, line=step.__code__.co_firstlineno + 1, function="step", owner="user")
+        number, code = step.__code__.co_firstlineno + 1, "line: UserLine = outer(user_line)"
+        expected = CodeFrame(file=__file__, line=number, function="step", owner="user", code=code)
         assert step() == (expected, None)
 
 
@@ -117,3 +119,27 @@ def test_a_look_at_the_variables_from_a_trace_function_leaves_them() -> None:
     finally:
         sys.settrace(before)
     assert (doubled, all(looked)) == (1.0, True)
+
+
+def test_the_text_of_a_line_has_the_comments_of_its_statement(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "for step in range(3):  # tputui: ignore tracing\n"
+        "    total += (\n"
+        "        loss.item()\n"
+        "    )  # tputui: ignore sync, recompile\n"
+        "    print(loss)  # tputui: ignore\n"
+        "    plain(loss)\n"
+    )
+    codes = [source_code(str(file), line) for line in range(8)]
+    assert codes == [
+        "",
+        "for step in range(3):  # tputui: ignore tracing",
+        "total += (  # tputui: ignore sync, recompile",
+        "loss.item()  # tputui: ignore sync, recompile",
+        ")  # tputui: ignore sync, recompile",
+        "print(loss)  # tputui: ignore",
+        "plain(loss)",
+        "",
+    ]
+    assert source_code(str(tmp_path / "gone.py"), 1) == ""

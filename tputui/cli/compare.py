@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tputui.cli import open_run
 from tputui.cli.arguments import parent_of
@@ -12,6 +15,7 @@ from tputui.cli.console import CommandError, say, say_json
 from tputui.cli.foreign_logs import RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
+from tputui.compare.limits import SLOWDOWN, Limit, check, values_of
 from tputui.compare.table import FigureRow, figure_rows, notes
 from tputui.compare.verdict import METHOD
 from tputui.config_diff import DiffRow
@@ -24,8 +28,14 @@ DESCRIPTION = f"""Compares 2-8 runs: overlaid curves, metrics (pace after warm-u
 the configuration keys that differ, what differs in the code (commit, uncommitted changes, packages, environment
 variables), and for each run whether it is faster than the base by more than the noise. On the live screen in a
 terminal; with --once, or when stdout is not a terminal, as tables; with --json as one object. Speed is the {METHOD}.
-The runs are never changed."""
-EXIT_CODES = exit_codes(DONE="shown or printed, however the runs ended", USAGE="no such run, or not 2-8 different runs")
+With --max-slowdown and --max-worse, which imply --once, the exit code says whether the runs keep these
+limits. The runs are never changed."""
+EXIT_CODES = exit_codes(
+    DONE="shown or printed, however the runs ended; all limits are kept",
+    DAMAGED="a run exceeds a limit by more than the noise",
+    USAGE="no such run, not 2-8 different runs, or not a limit",
+    UNANSWERED="no limit is exceeded, but one cannot be decided: the noise is too large, or too little was recorded",
+)
 
 VALUE_CHARS = 40
 """Characters of a configuration value in a table; JSON has the whole value."""
@@ -40,6 +50,17 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--base", metavar="RUN", help="run to compare with: its name or letter (default the first)")
     parser.add_option("--once", action="store_true", help="print tables and exit")
     parser.add_option("--json", action="store_true", help="print one JSON object; implies --once")
+    parser.add_option(
+        "--max-slowdown", type=_slowdown, metavar="PERCENT", help="limit of the time per example above the base: 5%%"
+    )
+    parser.add_option(
+        "--max-worse",
+        type=_metric_limit,
+        action="append",
+        default=[],
+        metavar="METRIC=PERCENT",
+        help="limit of a metric's best value: valid.loss=1%%; repeatable",
+    )
     parser.add_option("--read-only", action="store_true", help="do not allow requests to runs from the screen")
     open_run.add_screen_options(parser)
 
@@ -48,18 +69,50 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Compares the runs."""
     run_dirs = _chosen(args)
     base = _base(args, run_dirs)
-    if open_run.wants_screen(no_ui=args.once, as_json=args.json):
+    if _wants_screen(args):
         from tputui.ui.app import run_compare
 
         run_compare(run_dirs, base=base, read_only=args.read_only, options=open_run.view_options(args))
         return ExitCode.DONE
-    snapshots, codes = map(session.load, run_dirs), map(code_record.summary, run_dirs)
-    comparison = compare([*snapshots], base, [*codes])
+    snapshots, codes = [*map(session.load, run_dirs)], map(code_record.summary, run_dirs)
+    comparison = compare(snapshots, base, [*codes])
+    given = [*([args.max_slowdown] if args.max_slowdown else []), *args.max_worse]
+    for limit in given:
+        if limit.name != SLOWDOWN and not any(values_of(limit.name, snapshot) for snapshot in snapshots):
+            raise CommandError(ExitCode.USAGE, f"--max-worse {inert(limit.name)}: no run has values of this metric")
+    comparison = replace(comparison, limits=[*check(given, snapshots, comparison.verdicts, base)])
     if args.json:
         say_json(comparison, indent=2)
     else:
         say("\n".join(line.rstrip() for line in _page(comparison)))
-    return ExitCode.DONE
+    outcomes = {result.outcome for result in comparison.limits}
+    return (
+        ExitCode.DAMAGED
+        if "exceeded" in outcomes
+        else ExitCode.UNANSWERED
+        if "undecided" in outcomes
+        else ExitCode.DONE
+    )
+
+
+def _wants_screen(args: argparse.Namespace) -> bool:
+    has_limit = bool(args.max_slowdown or args.max_worse)
+    return not has_limit and open_run.wants_screen(no_ui=args.once, as_json=args.json)
+
+
+def _slowdown(text: str) -> Limit:
+    """The limit of `--max-slowdown 5%`. Raises `ArgumentTypeError`, as does `_metric_limit`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s?%", text, re.ASCII)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 5%")
+    return Limit(SLOWDOWN, float(match.group(1)) / 100)
+
+
+def _metric_limit(text: str) -> Limit:
+    name, equals, share = text.rpartition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not METRIC=PERCENT such as valid.loss=1%")
+    return _slowdown(share)._replace(name=name)
 
 
 def _chosen(args: argparse.Namespace) -> list[Path]:
@@ -70,7 +123,7 @@ def _chosen(args: argparse.Namespace) -> list[Path]:
     parent = parent_of(args)
     names: dict[Path, str] = {}
     chosen = [RunOrLog(name, parent) for name in args.runs]
-    if not open_run.wants_screen(no_ui=args.once, as_json=args.json):
+    if not _wants_screen(args):
         for opened in chosen:
             opened.wait()
     for name, run_dir in zip(args.runs, (opened.run_dir for opened in chosen), strict=True):
@@ -101,6 +154,7 @@ def _page(comparison: Comparison) -> Iterable[str]:
     yield inert(comparison.quality.sentence)
     yield from (inert(verdict.sentence) for verdict in comparison.verdicts if verdict is not None)
     yield from (inert(cause) for cause in comparison.causes if cause is not None)
+    yield from (inert(result.sentence) for result in comparison.limits)
     order = [comparison.base, *(index for index in range(len(comparison.runs)) if index != comparison.base)]
     heads = [comparison.runs[index].label for index in order]
     yield ""

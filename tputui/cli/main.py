@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, str] = {
     "run": "train a configuration file and show it live",
     "rehearse": "find what would be slow on a TPU, on virtual CPU cores",
-    "try": "measure what a change of the configuration gains",
+    "try": "measure what a change of a configuration or a command gains",
     "folds": "train every fold in turn and compare the results",
     "attach": "show a running run; leaving does not end it",
     "replay": "play back a recorded run on the same screen",

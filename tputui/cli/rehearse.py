@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,17 @@ from tputui.cli.arguments import parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
-from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed, runtimes_of, steps_of
+from tputui.diagnosis.rehearsal import (
+    Baseline,
+    PredictedMemory,
+    Rehearsal,
+    fits,
+    new_findings,
+    rehearsed,
+    runtimes_of,
+    steps_of,
+)
+from tputui.diagnosis.verdict import Verdict
 from tputui.environment import environment_problem, installed
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -39,6 +49,8 @@ from tputui.supervise.command import RunCommand, unobserved_reason
 from tputui.telemetry import requests
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import RequestKind
+from tputui.telemetry.files import read_small
+from tputui.telemetry.merge import JournalEvent
 from tputui.text import rehearsal_lines, verdict_lines
 
 CORES = 8
@@ -49,8 +61,11 @@ EVALUATION_S = 120.0
 UNCOUNTED_S = 60.0
 """Time without a step or a compilation after which a program is stopped whose steps are not counted reliably."""
 STOP_GRACE_ENGINE_S = 60.0
+STOP_GRACE_S = 15.0
+"""Seconds from SIGINT to SIGTERM for a command."""
 POLL_S = 0.1
 DEVICE_COUNT_FLAG = "--xla_force_host_platform_device_count"
+BASELINE_BYTES_MAX = 16 << 20
 PROGRAM_SIZES = "xla-programs.txt"
 """File in the run directory in which torch_xla reports the sizes of its programs."""
 
@@ -137,37 +152,51 @@ def sizes_file(environ: Mapping[str, str], run_dir: Path) -> Path | None:
 def run_to_end(setup: Setup, run_dir: Path, steps: int, timeout_s: float) -> Rehearsed:
     """Starts the run, stops it after its steps, and returns how it ended. No process of it is left afterwards."""
     interrupts = open_run.Interrupts(run_dir)
+    watch = _Watch(steps, timeout_s, has_epochs=setup.command is None)
+
+    def ask(snapshot: Snapshot, events: Sequence[JournalEvent]) -> RequestKind | None:
+        return watch.request(snapshot, time.monotonic()) if snapshot.condition not in ENDED else None
+
     with interrupts.caught(signal.SIGINT, signal.SIGTERM):
-        supervisor = launch.start_supervisor(run_dir, setup.command)
-        watch = _Watch(steps, timeout_s, has_epochs=setup.command is None)
         try:
-            with contextlib.closing(Session.live(run_dir)) as source:
-                is_done = False
-                while not is_done:
-                    settled = source.settled
-                    events = source.poll()
-                    snapshot = source.snapshot()
-                    is_done = snapshot.condition in ENDED and settled and not events
-                    kind = watch.request(snapshot, time.monotonic()) if snapshot.condition not in ENDED else None
-                    if kind is not None:
-                        requests.submit(run_dir, kind, by="rehearse", now=time.time())
-                    if not is_done:
-                        time.sleep(POLL_S)
-            launch.wait_settled(supervisor)
+            follow(run_dir, setup.command, ask, "rehearse")
         finally:
             watch.clear()
-            _end(supervisor)
     snapshot = session.load(run_dir)
     is_stopped = watch.is_stopped or interrupts.requested
     return Rehearsed(snapshot, is_stopped, watch.problem or _problem(snapshot, setup, is_stopped))
 
 
-def _end(supervisor: subprocess.Popen[bytes]) -> None:
-    """Ends a run whose rehearsal was interrupted."""
-    if supervisor.poll() is None:
-        supervisor.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            supervisor.wait(STOP_GRACE_ENGINE_S)
+def follow(
+    run_dir: Path,
+    command: RunCommand | None,
+    ask: Callable[[Snapshot, Sequence[JournalEvent]], RequestKind | None],
+    by: str,
+) -> None:
+    """Starts a run and follows it to its end. No process of it is left afterwards, whatever is raised.
+
+    `ask` gets the newest snapshot with the events since the one before, and returns a request to the run, mostly None.
+    """
+    supervisor = launch.start_supervisor(run_dir, command)
+    try:
+        with contextlib.closing(Session.live(run_dir)) as source:
+            is_done = False
+            while not is_done:
+                settled = source.settled
+                events = source.poll()
+                snapshot = source.snapshot()
+                is_done = snapshot.condition in ENDED and settled and not events
+                kind = ask(snapshot, events)
+                if kind is not None and snapshot.condition not in ENDED:
+                    requests.submit(run_dir, kind, by=by, now=time.time())
+                if not is_done:
+                    time.sleep(POLL_S)
+        launch.wait_settled(supervisor)
+    finally:
+        if supervisor.poll() is None:
+            supervisor.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                supervisor.wait(STOP_GRACE_ENGINE_S)
 
 
 class _Watch:
@@ -256,14 +285,12 @@ kind of TPU. Every finding has its line of code. A configuration trains two shor
 command is stopped by SIGINT after its steps. The run is deleted afterwards, unless --keep or --runs-dir is given."""
 EXIT_CODES = exit_codes(
     DONE="nothing was found",
-    DAMAGED="something was found",
-    USAGE="the command line or the configuration is not valid; nothing was run",
+    DAMAGED="something was found, with --baseline something new",
+    USAGE="the command line, the configuration or the baseline is not valid; nothing was run",
     FAILED="the program itself failed, or no step of it was observed",
     ENVIRONMENT="this machine cannot train: no torch_xla, or wrong versions",
 )
 STEPS = 30
-STOP_GRACE_S = 15.0
-"""Seconds from SIGINT to SIGTERM for a command."""
 TIMEOUT_S = 600.0
 ONE_CORE = "threads of torch_xla.launch cannot exchange values between virtual cores; starting again on one core"
 
@@ -282,6 +309,7 @@ def add_arguments(parser: Parser) -> None:
         "--timeout", type=span, default=TIMEOUT_S, metavar="TIME", help="give up after TIME without a step (10m)"
     )
     parser.add_option("--keep", action="store_true", help="keep the run among the other runs")
+    parser.add_option("--baseline", metavar="FILE", help="what --json printed earlier: only new findings fail")
     parser.add_option("--json", action="store_true", help="print one JSON object")
     parser.suggest_set(config.keys_by_name())
 
@@ -290,6 +318,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Runs the program and prints the report."""
     launch.check_system()
     _check_words(args)
+    known = _known(args.baseline) if args.baseline is not None else []
     began = time.monotonic()
     with _folder(args) as parent:
         setup, run_dir, done = _run(args, parent, args.cores)
@@ -299,14 +328,35 @@ def run(args: argparse.Namespace) -> ExitCode:
             setup, run_dir, done = _run(args, parent, 1, because="because of torch_xla.launch")
         memory = _memory(done.snapshot, setup.sizes)
         report = rehearsed(done.snapshot, memory, is_cut=done.is_stopped)
-        code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if report.findings else ExitCode.DONE
+        new, num_gone = new_findings(report.findings, known)
+        code = ExitCode.FAILED if done.problem else ExitCode.DAMAGED if new else ExitCode.DONE
         kept = run_dir.absolute() if _is_kept(args) else None
     seconds = time.monotonic() - began
     if args.json:
-        say_json(spell_non_finite(_as_json(setup, done, report, code, kept, seconds)), indent=2)
+        fields = _as_json(setup, done, report, code, kept, seconds)
+        if args.baseline is not None:
+            fields["baseline"] = {"file": args.baseline, "new": msgspec.to_builtins(new), "num_gone": num_gone}
+        say_json(spell_non_finite(fields), indent=2)
     else:
-        _print(setup, done, report, kept, seconds, args.steps)
+        old = [finding for finding in report.findings if finding not in new]
+        _print(setup, done, replace(report, findings=new), kept, seconds, args)
+        if args.baseline is not None and done.problem is None:
+            places = ", ".join(f"{finding.where or ''} {verdict_lines.TITLES[finding.rule]}".strip() for finding in old)
+            text = f"{fmt.counted(len(old), 'known finding')} of {args.baseline}{f': {places}' if old else ''}"
+            say(inert(f"{'baseline':<16}{text}; {num_gone} no longer found"))
     return code
+
+
+def _known(path: str) -> list[Verdict]:
+    """The findings in what `--json` printed earlier. Raises `CommandError`."""
+    try:
+        report = msgspec.json.decode(read_small(Path(path), BASELINE_BYTES_MAX), type=Baseline)
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"not printed by `tputui rehearse --json`: {error}"
+        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: {why}")) from None
+    if report.problem is not None:
+        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: no result: {report.problem}"))
+    return report.findings
 
 
 def _run(args: argparse.Namespace, parent: Path, cores: int | None, because: str = "") -> tuple[Setup, Path, Rehearsed]:
@@ -428,12 +478,15 @@ def _versions(setup: Setup, report: Rehearsal) -> dict[str, str]:
     return {name: version for name in wanted if (version := installed(name)) is not None}
 
 
-def _print(setup: Setup, done: Rehearsed, report: Rehearsal, kept: Path | None, seconds: float, asked: int) -> None:
+def _print(
+    setup: Setup, done: Rehearsed, report: Rehearsal, kept: Path | None, seconds: float, args: argparse.Namespace
+) -> None:
     if done.problem is not None:
         _print_problem(setup, done, report)
     else:
-        number = fmt.counted(len(report.findings), "finding") if report.findings else "no findings"
-        steps = rehearsal_lines.steps(report, asked)
+        what = "finding" if args.baseline is None else "new finding"
+        number = fmt.counted(len(report.findings), what) if report.findings else f"no {what}s"
+        steps = rehearsal_lines.steps(report, args.steps)
         versions = "".join(f", {name} {version}" for name, version in _versions(setup, report).items())
         say(f"{setup.program}: {number} in {steps} on {_cores(setup)}{versions}, {fmt.duration(seconds)}")
         for line in rehearsal_lines.lines(report):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 
 from tputui import config
 from tputui import formatting as fmt
-from tputui.cli import launch
+from tputui.cli import launch, script, trial_command
 from tputui.cli.arguments import find_run, parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
@@ -33,6 +34,7 @@ from tputui.cli.trial_run import (
     TrialProcess,
     measure,
 )
+from tputui.compare.agreement import agreement, least
 from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
 from tputui.compare.verdict import LEVEL, Ratio
 from tputui.config_diff import texts
@@ -48,20 +50,24 @@ from tputui.telemetry import rundir
 from tputui.telemetry.codec import spell_non_finite
 from tputui.text import verdict_lines
 
-DESCRIPTION = f"""Measures how much faster training is with a change of its configuration. RUN is a recorded run of the
-engine, or a configuration file; a change is a key with its new value, such as data.workers=2 or
-device.precision=bf16. Without a change, measures the one that the diagnosis of RUN proposes. Trains with and without
-the change in alternating blocks of about {BLOCK_S:g} s, one at a time, and prints the ratio of examples per second with
-its interval of 95 %, beside the gain that the diagnosis predicts. Compilations, evaluations and saves are not part of
-it. Nothing is recorded among the runs, and RUN is not changed."""
+DESCRIPTION = f"""Measures how much faster training is with a change of its configuration, or of a command of your own.
+RUN is a recorded run of the engine, or a configuration file; a change is a key with its new value, such as
+data.workers=2 or device.precision=bf16. Without a change, measures the one that the diagnosis of RUN proposes. Trains
+with and without the change in alternating blocks of about {BLOCK_S:g} s, one at a time, and prints the ratio of
+examples per second with its interval of 95 %, beside the gain that the diagnosis predicts. Compilations, evaluations
+and saves are not part of it. A command after -- is run and stopped again for each block, of about
+{trial_command.BLOCK_S:g} s after its first step; whether both have the same losses is printed too. Nothing is recorded
+among the runs, and no file of yours is changed by tputui."""
 EXIT_CODES = exit_codes(
-    DONE="measured, whether the change is faster or not",
+    DONE="measured, whether the change is faster or not, and whether the losses agree or not",
     USAGE="no such run, or the change cannot be measured; nothing was trained",
-    FAILED="training failed with or without the change, or too little was measured in time",
+    FAILED="training failed with or without the change, no step of the command is known, or the time was too short",
     ENVIRONMENT="this machine cannot train: no torch_xla, wrong versions, or the device is in use",
     INTERRUPTED="Ctrl-C ended it",
 )
 PAIRS = 10
+COMMAND_PAIRS = PAIRS_MIN
+"""Pairs of runs of a command, each of which has to start."""
 TIMEOUT_S = 600.0
 BATCH_KEYS = ("data.batch_per_core", "data.global_batch")
 NOTED_KEYS = {
@@ -107,14 +113,23 @@ class Trial(NamedTuple):
 
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
-    parser.usage = "tputui try [OPTION ...] RUN|CONFIG [KEY=VALUE ...]"
-    parser.add_argument("run", metavar="RUN", help="name or directory of a run, or a configuration file")
+    parser.usage = (
+        "tputui try [OPTION ...] RUN|CONFIG [KEY=VALUE ...]\n"
+        "       tputui try --with ARG=VALUE [OPTION ...] -- COMMAND ..."
+    )
+    parser.add_argument("run", metavar="RUN", nargs="?", help="name or directory of a run, or a configuration file")
     parser.add_argument("changes", metavar="KEY=VALUE", nargs="*", help="key of the configuration with its new value")
+    parser.take_command()
+    trial_command.add_options(parser)
+    parser.add_option("--seed", type=int, default=0, metavar="N", help="of a command: seed of both sides (default 0)")
     parser.add_option(
-        "--blocks", type=positive_int, default=PAIRS, metavar="N", help=f"blocks of each of the two (default {PAIRS})"
+        "--blocks",
+        type=positive_int,
+        metavar="N",
+        help=f"blocks of each of the two (default {PAIRS}, of a command {COMMAND_PAIRS})",
     )
     parser.add_option(
-        "--steps", type=positive_int, metavar="N", help=f"steps of a block (default: as many as take {BLOCK_S:g} s)"
+        "--steps", type=positive_int, metavar="N", help="steps of a block (default: as many as take the time above)"
     )
     parser.add_option(
         "--timeout", type=span, default=TIMEOUT_S, metavar="TIME", help="stop measuring after this time (default 10m)"
@@ -128,32 +143,36 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> ExitCode:
     """Measures and prints the gain."""
     launch.check_system()
+    args.blocks = args.blocks or (PAIRS if args.command is None else COMMAND_PAIRS)
     if args.blocks < PAIRS_MIN:
         message = f"try: --blocks {args.blocks}: an interval needs at least {PAIRS_MIN} blocks of each"
         raise CommandError(ExitCode.USAGE, message)
+    _check_words(args)
+    return _run_config(args) if args.command is None else _run_command(args)
+
+
+def _check_words(args: argparse.Namespace) -> None:
+    if (args.command is None) == (args.run is None):
+        message = "try: give a run or a configuration file, or a command after --, such as tputui try --with lr=0.1 -- "
+        raise CommandError(ExitCode.USAGE, f"{message}python train.py")
+    if args.command is None and (args.with_ or args.with_env or args.with_args):
+        message = "try: --with, --with-env and --with-args change a command after --; of a run give KEY=VALUE"
+        raise CommandError(ExitCode.USAGE, message)
+
+
+def _run_config(args: argparse.Namespace) -> ExitCode:
     trial = _trial(args)
     if (problem := environment_problem(os.environ)) is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     began = time.monotonic()
     restarts = args.restart or trial.on_tpu
     plan = TrialPlan(args.blocks, args.steps, args.timeout, restarts)
-    if args.steps is None and not args.json:
-        length = f"{fmt.counted(args.blocks, 'block')} of about {BLOCK_S:g} s"
-    else:
-        length = fmt.counted(args.blocks, "block")
-    within = fmt.duration(args.timeout)
-    narrate(f"trying {', '.join(trial.changes)} on {trial.name}: {length} with it and without, at most {within}")
-    with tempfile.TemporaryDirectory(prefix="tputui-try-", ignore_cleanup_errors=True) as folder:
+    with _announced(args, ", ".join(trial.changes), trial.name, plan) as folder:
         sides = [
-            _side(trial, Path(folder), name, loaded, restarts=restarts)
+            _side(trial, folder, name, loaded, restarts=restarts)
             for name, loaded in (("without the change", trial.base), ("with the change", trial.changed))
         ]
-        try:
-            outcome = measure(sides[0], sides[1], plan, ProgressLine())
-        except TrialFailed as error:
-            raise CommandError(ExitCode.FAILED, inert(str(error))) from None
-        except OSError as error:
-            raise CommandError(ExitCode.FAILED, f"try: training cannot be started: {error.strerror}") from None
+        outcome = _measured(sides[0], sides[1], plan)
     ratio = _ratio(outcome, plan)
     seconds = time.monotonic() - began
     if args.json:
@@ -162,6 +181,79 @@ def run(args: argparse.Namespace) -> ExitCode:
         for line in _lines(trial, outcome, ratio, plan):
             say(line)
     return ExitCode.DONE
+
+
+def _run_command(args: argparse.Namespace) -> ExitCode:
+    base, new, changes = trial_command.changed(args.command, args)
+    began, what = time.monotonic(), inert(", ".join(changes))
+    plan = TrialPlan(args.blocks, args.steps, args.timeout, restarts=False, block_s=trial_command.BLOCK_S)
+    with _announced(args, what, script.shown_command(base), plan) as folder:
+        without = trial_command.CommandRuns("without the change", base, folder, args.seed, None)
+        changed = trial_command.CommandRuns("with the change", new, folder, args.seed, without)
+        outcome = _measured(without, changed, plan)
+    unit = "examples/s"
+    if not all(block.examples for side in (outcome.without, outcome.changed) for block in side.blocks):
+        unit, outcome = (
+            "steps/s",
+            outcome._replace(without=_in_steps(outcome.without), changed=_in_steps(outcome.changed)),
+        )
+    ratio = _ratio(outcome, plan)
+    # The losses of the first runs count, too: only their speed does not.
+    unchanged = least(agreement(without.losses[0], losses) for losses in without.losses[1:])
+    pairs = least(itertools.starmap(agreement, zip(without.losses, changed.losses, strict=False)))
+    verdict, sentence = trial_command.judged(unchanged, pairs)
+    if args.json:
+        fields = {
+            "commands": {"without": without.shown, "with": changed.shown},
+            "changes": changes,
+            "seed": args.seed,
+            "unit": unit,
+            "losses": {
+                "verdict": verdict,
+                "text": sentence,
+                "unchanged_runs": unchanged and unchanged._asdict(),
+                "pairs": pairs and pairs._asdict(),
+            },
+            **_measured_json(outcome, ratio, time.monotonic() - began),
+        }
+        say_json(spell_non_finite(fields), indent=2)
+        return ExitCode.DONE
+    say(f"{what}: {_speed(ratio)}{', but not the same training' if verdict == 'different' else ''}")
+    say(f"{'losses':<10} {sentence}")
+    for label, side, measured in (("without", without, outcome.without), ("with", changed, outcome.changed)):
+        say(f"{label:<10} {_rate(measured):,.4g} {unit}: {side.shown}")
+    number = fmt.counted(len(outcome.without.blocks), "pair")
+    cut = f"; the time was over before {plan.pairs}" if outcome.is_cut else ""
+    say(f"{'measured':<10} {number} of runs of {fmt.counted(without.steps, 'step')} or more{cut}")
+    say(f"{'seed':<10} {args.seed} for hashes, random, numpy and torch; a seed that the script sets replaces it")
+    return ExitCode.DONE
+
+
+def _in_steps(measured: MeasuredBlocks) -> MeasuredBlocks:
+    """Blocks in which each step counts as an example."""
+    return measured._replace(blocks=[replace(block, examples=block.steps) for block in measured.blocks])
+
+
+@contextlib.contextmanager
+def _announced(args: argparse.Namespace, changes: str, name: str, plan: TrialPlan) -> Iterator[Path]:
+    """Says what will be measured; yields a temporary directory for it."""
+    length = fmt.counted(plan.pairs, "block")
+    if args.steps is None and not args.json:
+        length += f" of about {plan.block_s:g} s"
+    within = fmt.duration(args.timeout)
+    narrate(f"trying {changes} on {inert(name)}: {length} with it and without, at most {within}")
+    with tempfile.TemporaryDirectory(prefix="tputui-try-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _measured(without: TrialProcess, changed: TrialProcess, plan: TrialPlan) -> Outcome:
+    """Measures both. Raises `CommandError`."""
+    try:
+        return measure(without, changed, plan, ProgressLine())
+    except TrialFailed as error:
+        raise CommandError(ExitCode.FAILED, inert(str(error))) from None
+    except OSError as error:
+        raise CommandError(ExitCode.FAILED, f"try: training cannot be started: {error.strerror}") from None
 
 
 def _trial(args: argparse.Namespace) -> Trial:
@@ -201,8 +293,8 @@ def _trial(args: argparse.Namespace) -> Trial:
 
 
 _SCRIPT = (
-    "{}: this runs a command of your own, whose options are not known here; try changes the configuration of runs of "
-    "the engine, so compare two runs of the command with `tputui compare`"
+    "{}: this runs a command of your own; write the command after --, such as tputui try --with lr=0.1 -- python "
+    "train.py"
 )
 
 
@@ -353,10 +445,13 @@ def _predicted(trial: Trial) -> float | None:
     return min(verdict.speedup, max(1.0, trial.changed.data.workers / measured.threads))
 
 
+def _speed(ratio: Ratio) -> str:
+    speed = f"{ratio.ratio:.2f}x as fast" if ratio.stands_out else f"no proven gain: {ratio.ratio:.2f}x as fast"
+    return f"{speed} ({LEVEL * 100:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f})"
+
+
 def _lines(trial: Trial, outcome: Outcome, ratio: Ratio, plan: TrialPlan) -> list[str]:
-    speed = f"{ratio.ratio:.2f}x as fast" if ratio.stands_out else f"no difference found: {ratio.ratio:.2f}x as fast"
-    interval = f"{LEVEL * 100:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f}"
-    lines = [f"{', '.join(trial.changes)}: {speed} ({interval})"]
+    lines = [f"{', '.join(trial.changes)}: {_speed(ratio)}"]
     if trial.verdict is not None:
         title = verdict_lines.TITLES[trial.verdict.rule]
         predicted = _predicted(trial)
@@ -379,17 +474,23 @@ def _as_json(trial: Trial, outcome: Outcome, ratio: Ratio, seconds: float) -> di
             {"key": key, "before": _value(before, key), "after": _value(now, key)}
             for key in map(assigned_key, trial.changes)
         ],
+        "predicted": _predicted(trial),
+        "rule": trial.verdict.rule if trial.verdict is not None else None,
+        "notes": _notes(trial),
+        **_measured_json(outcome, ratio, seconds),
+    }
+
+
+def _measured_json(outcome: Outcome, ratio: Ratio, seconds: float) -> dict[str, Any]:
+    return {
         "speedup": ratio.ratio,
         "low": ratio.low,
         "high": ratio.high,
         "confidence": LEVEL,
         "method": METHOD,
-        "predicted": _predicted(trial),
-        "rule": trial.verdict.rule if trial.verdict is not None else None,
         "without": _side_json(outcome.without),
         "with": _side_json(outcome.changed),
         "is_cut": outcome.is_cut,
-        "notes": _notes(trial),
         "seconds": round(seconds, 3),
     }
 

@@ -63,7 +63,9 @@ class TrialPlan(NamedTuple):
     timeout_s: float
     """Total time."""
     restarts: bool
-    """Whether each block is trained by a new process."""
+    """Whether each block is trained by a new process, which `TrialProcess` does not do by itself."""
+    block_s: float = BLOCK_S
+    """Length of a block, if its steps are not given."""
 
 
 class MeasuredBlocks(NamedTuple):
@@ -293,7 +295,7 @@ def _start(side: TrialProcess, plan: TrialPlan, deadline: float, progress: Progr
     side.start()
     step_s = side.warm_up(deadline, lambda: progress.show(f"starting training {side.name}"))
     if not side.steps:
-        side.steps = side.rounded(plan.steps or max(STEPS_MIN, BLOCK_S / max(step_s, 1e-6)))
+        side.steps = side.rounded(plan.steps or max(STEPS_MIN, plan.block_s / max(step_s, 1e-6)))
         _rest(side, plan)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from tputui.compare.direction import less_is_better
+from tputui.compare.limits import LimitResult
 from tputui.compare.verdict import (
     METHOD,
     PaceVerdict,
@@ -109,6 +110,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """How speed is compared, in one line."""
     causes: list[str | None] = []
     """One per run: which verdict explains most of the difference in wall time to the base; None if none does."""
+    limits: list[LimitResult] = []
+    """Results of `--max-slowdown` and `--max-worse`."""
 
 
 def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mapping[str, Any] | None] = ()) -> Comparison:

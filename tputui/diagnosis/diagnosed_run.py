@@ -6,7 +6,7 @@ import os.path
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tputui.diagnosis.verdict import GainBase, RuleName, Verdict, VerdictStatus
+from tputui.diagnosis.verdict import GainBase, RuleName, Verdict, VerdictStatus, is_ignored
 from tputui.state.evidence import Evidence
 from tputui.state.evidence_groups import Line
 from tputui.state.snapshot import ENDED, Snapshot
@@ -111,6 +111,9 @@ class DiagnosedRun(NamedTuple):
         if line is not None and line.file:
             where = f"{self.short_path(line.file)}:{line.line}"
             fields |= {"file": line.file, "line": line.line, "function": line.function, "where": where}
+            fields["code"] = line.code or None
+            if is_ignored(rule, line.code):
+                fields["status"] = "ignored"
         elif line is not None:
             fields["line_reason"] = line.reason or "not recorded"
         status: VerdictStatus = fields.pop("status", "found")

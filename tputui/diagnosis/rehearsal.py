@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -99,10 +99,38 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that were observed, at least; 0 if they cannot be counted."""
     findings: list[Verdict]
     hints: list[Verdict]
+    ignored: list[Verdict]
+    """Findings at lines with a comment `# tputui: ignore`."""
     shapes: Shapes
     tracing: Tracing
     memory: PredictedMemory
     not_judged: list[NotJudged]
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """What is read of the JSON of an earlier rehearsal."""
+
+    findings: list[Verdict]
+    problem: str | None = None
+
+
+def new_findings(findings: Sequence[Verdict], known: Sequence[Verdict]) -> tuple[list[Verdict], int]:
+    """The findings that are not known, and how many known ones were not found again. Each is known once."""
+    left, new = list(known), []
+    for finding in findings:
+        same = next((one for one in left if _is_same(one, finding)), None)
+        if same is None:
+            new.append(finding)
+        else:
+            left.remove(same)
+    return new, len(left)
+
+
+def _is_same(known: Verdict, finding: Verdict) -> bool:
+    """Whether rule, file and text of the line are the same: lines may move. Without a text, the function counts."""
+    files = [(one.where or "").rpartition(":")[0] for one in (known, finding)]
+    text = known.code == finding.code if known.code and finding.code else known.function == finding.function
+    return known.rule == finding.rule and files[0] == files[1] and text
 
 
 LATER_CODE = NotJudged(
@@ -130,6 +158,7 @@ def rehearsed(snapshot: Snapshot, memory: PredictedMemory, *, is_cut: bool) -> R
         steps=steps_of(snapshot),
         findings=[verdict for verdict in verdicts if verdict.status == "found"],
         hints=[verdict for verdict in verdicts if verdict.status == "hint"],
+        ignored=[verdict for verdict in verdicts if verdict.status == "ignored"],
         shapes=_shapes(run),
         tracing=_tracing(run),
         memory=memory,

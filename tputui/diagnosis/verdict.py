@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -28,9 +29,10 @@ RuleName = Literal[
     "slow_host",
 ]
 
-VerdictStatus = Literal["found", "hint", "not enough data yet", "not available"]
+VerdictStatus = Literal["found", "hint", "not enough data yet", "not available", "ignored"]
 """`found`: costs time, or ended the run. `hint`: worth a try, but its cost cannot be measured here. `not enough data
-yet`: the run is too short so far. `not available`: the run does not record the evidence; the text is the reason."""
+yet`: the run is too short so far. `not available`: the run does not record the evidence; the text is the reason.
+`ignored`: found, or a hint, at a line with a comment `# tputui: ignore`."""
 
 GainBase = Literal["time of steps", "wall time"]
 """What a predicted factor refers to."""
@@ -56,6 +58,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the function."""
     where: str | None = None
     """`train.py:41`: relative to the working directory of the run if the file is in it; null if not known."""
+    code: str | None = None
+    """Text of the line, and comments that ignore rules at its statement; null if it is not known."""
     line_reason: str | None = None
     """Why the line is not known; null if it is, and if the verdict is about no line."""
     lost_s: float | None = None
@@ -92,6 +96,15 @@ def found(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     return tuple(verdict for verdict in verdicts if verdict.status == "found")
 
 
+_COMMENT = re.compile(r"#\s{0,8}tputui:\s{0,8}ignore\b[ :]*([\w-]+(?: ?, ?[\w-]+)*)?")
+
+
+def is_ignored(rule: RuleName, code: str) -> bool:
+    """Whether a comment at a line, `# tputui: ignore sync, recompile`, names the rule, or no rule at all."""
+    named = [(match.group(1) or "").replace("-", "_").replace(" ", "") for match in _COMMENT.finditer(code)]
+    return any(not names or rule in names.split(",") for names in named)
+
+
 def assigned_key(change: str | None) -> str:
     """The key of a change: `data.workers` of `data.workers=2`."""
     return (change or "").partition("=")[0].strip()
@@ -99,7 +112,7 @@ def assigned_key(change: str | None) -> str:
 
 def in_order(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
     """What ends the run first, then by seconds lost, then those whose cost is not known, hints, and the rest."""
-    ranks: dict[VerdictStatus, int] = {"found": 0, "hint": 1, "not enough data yet": 2, "not available": 3}
+    ranks = {status: rank for rank, status in enumerate(get_args(VerdictStatus))}
     return tuple(
         sorted(
             verdicts,

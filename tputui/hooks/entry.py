@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tputui.hooks.notes import ReportedTraining, ThreadNotes
 
+SEED_VARIABLE = "TPUTUI_TRIAL_SEED"
+"""As in `tputui.trial_protocol`."""
 _is_hooked = _is_reporting = False
 
 
@@ -29,9 +31,22 @@ def torch_imported() -> None:
         from tputui.hooks import frameworks
         from tputui.observers import autoload
 
+        if seed := os.environ.get(SEED_VARIABLE):
+            _seed_generators(int(seed))
         if autoload.torch_imported() and not _is_hooked:
             hook_torch()
             frameworks.attach_frameworks()
+
+
+def _seed_generators(seed: int) -> None:
+    """Seeds the generators of Python, numpy and torch, for `tputui try`. A seed that the script sets replaces this."""
+    import random
+
+    from tputui.observers.autoload import after_import
+
+    random.seed(seed)
+    after_import("numpy.random", lambda: sys.modules["numpy.random"].seed(seed))
+    sys.modules["torch"].manual_seed(seed)
 
 
 def jax_started() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tputui.logs import torch_guards
 from tputui.observers.sinks import CompileReports, attaching, could_not_attach, observes_all, process_sink
-from tputui.observers.user_frames import user_line
+from tputui.observers.user_frames import user_code, user_line
 from tputui.telemetry.events import (
     CodeFrame,
     CompileLimitReached,
@@ -245,7 +245,7 @@ def _line_in(stack: Sequence[Any]) -> CodeFrame | None:
     """The innermost line of the user's code in a stack of `traceback.FrameSummary`."""
     for call in reversed(stack):
         if owner_of(call.filename) == "user":
-            return CodeFrame(file=call.filename, line=call.lineno or 0, function=call.name, owner="user")
+            return user_code(call.filename, call.lineno or 0, call.name)
     return None
 
 

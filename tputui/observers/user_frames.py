@@ -10,6 +10,7 @@ from inspect import CO_OPTIMIZED
 from types import FrameType
 from typing import Any, NamedTuple
 
+from tputui.observers.source_code import source_code
 from tputui.telemetry.events import ChangedInput, CodeFrame, FrameOwner
 from tputui.telemetry.stack_frames import owner_of
 
@@ -62,10 +63,12 @@ def line_of(frame: FrameType | None) -> UserLine:
         is_native = type(threading.current_thread()).__name__ == "_DummyThread"
         return UserLine(None, AUTOGRAD_THREAD if is_native else NO_USER_FRAME)
     code = frame.f_code
-    return UserLine(
-        CodeFrame(file=code.co_filename, line=frame.f_lineno, function=code.co_name, owner="user"),
-        None,
-    )
+    return UserLine(user_code(code.co_filename, frame.f_lineno, code.co_name), None)
+
+
+def user_code(file: str, line: int, function: str) -> CodeFrame:
+    """A line of the user's code, with its text."""
+    return CodeFrame(file=file, line=line, function=function, owner="user", code=source_code(file, line))
 
 
 TENSORS_MAX = 64

@@ -10,6 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from tputui.observers.sinks import ResettableTotal
+from tputui.observers.user_frames import user_code
 from tputui.observers.xla_runtime import Call, XlaRuntime
 from tputui.telemetry.events import ChangedInput, CodeFrame, MatmulObserved, TensorSpec
 from tputui.telemetry.stack_frames import owner_of
@@ -128,6 +129,8 @@ def _origin_of(constant: str, operations: Mapping[str, Operation], users: Mappin
 
 def _frame(file: str, line: int) -> CodeFrame | None:
     owner = owner_of(file)
+    if owner == "user" and file:
+        return user_code(file, line, "")
     return CodeFrame(file=file, line=line, function="", owner=owner) if file else None
 
 

@@ -95,7 +95,7 @@ def value(name: str, snapshot: Snapshot) -> float | None:
         return until - snapshot.started if snapshot.started is not None else None
     if name == "eta":
         return snapshot.eta_s
-    split, wanted = _split_of(name)
+    split, wanted = split_of(name)
     series = next((metric for metric in metric_series(MetricSource.of(snapshot)) if metric.name == wanted), None)
     if series is None:
         return None
@@ -106,7 +106,7 @@ def value(name: str, snapshot: Snapshot) -> float | None:
     return series.newest_train if point is train and series.newest_train is not None else point.value
 
 
-def _split_of(name: str) -> tuple[str, str]:
+def split_of(name: str) -> tuple[str, str]:
     """The split of the name of a metric, empty if it has none, and the rest of the name."""
     split, _, metric = name.partition(".")
     return (split, metric) if split in ("train", "valid") and metric else ("", name)
@@ -128,7 +128,7 @@ def missing_metrics(condition: Condition, snapshot: Snapshot) -> str:
     yet = "" if has_ended else " yet"
     phrases = []
     for name in condition.metrics:
-        wanted = _split_of(name)[1]
+        wanted = split_of(name)[1]
         near = difflib.get_close_matches(wanted, by_name, n=1, cutoff=_CLOSE) if wanted not in by_name else []
         if not _has_value(name, by_name) and (is_known or near):
             hint = f" (did you mean {name.removesuffix(wanted)}{near[0]}?)" if near else ""
@@ -141,7 +141,7 @@ def _ran_for(snapshot: Snapshot) -> float:
 
 
 def _has_value(name: str, by_name: Mapping[str, MetricSeries]) -> bool:
-    split, wanted = _split_of(name)
+    split, wanted = split_of(name)
     series = by_name.get(wanted)
     if series is None:
         return False

@@ -38,6 +38,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the function."""
     reason: str | None
     """Why the line is not known; null if it is."""
+    code: str = ""
+    """The text of the line; empty if it is not known."""
 
     @classmethod
     def of(cls, frame: ev.CodeFrame | None, reason: str | None) -> Line:
@@ -45,7 +47,11 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
         if frame is None or frame.line <= 0:
             return cls(file="", line=0, function="", reason=short(reason or "not recorded"))
         return cls(
-            file=frame.file[-PATH_MAX:], line=min(frame.line, INT_MAX), function=short(frame.function), reason=None
+            file=frame.file[-PATH_MAX:],
+            line=min(frame.line, INT_MAX),
+            function=short(frame.function),
+            reason=None,
+            code=frame.code[:PATH_MAX],
         )
 
 

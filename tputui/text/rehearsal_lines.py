@@ -25,7 +25,7 @@ _INDENT = 16
 
 def lines(report: Rehearsal) -> Iterator[str]:
     """Findings worst first, hints, shapes, padding, tracing, memory, and what was not judged."""
-    yield from verdict_lines.blocks([*report.findings, *report.hints])
+    yield from verdict_lines.blocks([*report.findings, *report.hints, *report.ignored])
     yield from _rows("shapes", _shapes(report.shapes))
     yield from _rows("padding", _padding(report.shapes))
     yield from _rows("tracing", [_tracing(report.tracing)])

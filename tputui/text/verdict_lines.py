@@ -103,7 +103,7 @@ def blocks(verdicts: Sequence[Verdict], run: str | None = None) -> Iterator[str]
     """All verdicts with evidence and fix; rules without an answer in a line for each reason. `run` is how a command
     names it."""
     for verdict in verdicts:
-        if verdict.status not in UNANSWERED:
+        if verdict.status in ("found", "hint"):
             yield from _block(verdict, run)
     for titles, text in unanswered(verdicts):
         yield f"{titles:<{INDENT - 2}}  {text}"
@@ -116,7 +116,14 @@ def unanswered(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
         for verdict in verdicts:
             if verdict.status == status:
                 titles_by_answer.setdefault(f"{status}: {verdict.text}", []).append(TITLES[verdict.rule])
-    return [(", ".join(titles), text) for text, titles in titles_by_answer.items()]
+    answers = [(", ".join(titles), text) for text, titles in titles_by_answer.items()]
+    return [*answers, ("ignored", text)] if (text := ignored(verdicts)) else answers
+
+
+def ignored(verdicts: Sequence[Verdict]) -> str:
+    """`2 findings ignored by comments: train.py:81 sync, ...`; empty if there are none."""
+    places = [f"{verdict.where} {TITLES[verdict.rule]}" for verdict in verdicts if verdict.status == "ignored"]
+    return f"{fmt.counted(len(places), 'finding')} ignored by comments: {', '.join(places)}" if places else ""
 
 
 def checked(verdicts: Sequence[Verdict]) -> str:

@@ -141,7 +141,7 @@ class ModuleMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes per core."""
 
 
-class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
+class CodeFrame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call on a stack."""
 
     file: Exact
@@ -152,6 +152,9 @@ class CodeFrame(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the function."""
     owner: FrameOwner
     """Whose code it is."""
+    code: Text = ""
+    """The line of the file without its indentation, at most 200 characters, and comments `# tputui: ignore` on other
+    lines of its statement; empty if it was not read."""
 
 
 class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):

@@ -201,6 +201,9 @@ def _rules(verdicts: Sequence[Verdict], width: int) -> Iterator[Line]:
             for line in _listed(verdict_lines.TITLES[rule], verdict_lines.LOOKS_FOR[rule] + clean(why), width):
                 name, text = line[0].text[: _TITLE + 5], line[0].text[_TITLE + 5 :]
                 yield [Span(name, "label"), Span(text, "dim")]
+    if ignored := verdict_lines.ignored(verdicts):
+        yield []
+        yield from ([Span(f"   {piece}", "dim")] for piece in wrap(clean(ignored), max(width - 4, 8)))
 
 
 def _keys(verdicts: Sequence[Verdict]) -> Iterator[object]:
