@@ -11,10 +11,11 @@ import pytest
 from tests.diagnosis import curves, learning_corpus
 from tests.diagnosis.curves import Training
 from tests.diagnosis.runs import by_rule
+from tests.diagnosis.smallest_curves import SMALLEST
 from tputui.diagnosis.curve import Curve
 from tputui.diagnosis.diagnose import VERDICT_TESTS, diagnose
 from tputui.diagnosis.learning_rules import learning_verdicts
-from tputui.diagnosis.verdict import Verdict, found
+from tputui.diagnosis.verdict import LearningRule, Verdict, found
 from tputui.state import conditions
 from tputui.text import verdict_lines
 
@@ -92,6 +93,11 @@ def test_a_short_run_has_no_answer_yet() -> None:
     run = Training("short", "", [2.0, 1.9, 1.8], lr=[1e-3], epoch_steps=1, valid=[2.0])
     (verdict,) = by_rule(diagnose(curves.snapshot(run)), "plateau", "not enough data yet")
     assert verdict.text == "3 of the 20 values of the training loss that it needs"
+
+
+@pytest.mark.parametrize("rule", SMALLEST)
+def test_the_curve_on_the_page_shows_its_rule_and_no_other(rule: LearningRule) -> None:
+    assert [verdict.rule for verdict in verdicts_on(SMALLEST[rule])] == [rule]
 
 
 def test_one_cause_has_one_verdict() -> None:

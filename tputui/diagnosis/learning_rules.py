@@ -366,7 +366,7 @@ def epoch_jump(run: LearningRun) -> Iterator[Verdict]:
     loss = run.fine_loss.since(inner[0] - width).coarse(3 * SEASON_BINS * len(inner))
     if run.lr_rises(inner):
         return
-    jumps = [jump for end in inner if (jump := _jump(loss, end, 0.15 * width)) is not None]
+    jumps = [jump for end in inner if (jump := _jump(loss, end, max(0.15 * width, 2.0))) is not None]
     around = [end + width / 2 for end in inner]
     is_up = len(jumps) >= 3 and sum(jump > 0 for jump in jumps) >= 0.9 * len(jumps)
     is_up = is_up and median(jumps) > loss.noise and _season(loss, around, width, 1)[0] >= SEASON_MIN

@@ -238,7 +238,8 @@ class LearningRun:
         return f"epoch {ended}" if ended else f"step {fmt.count(step)}"
 
     def _epoch_at(self, step: int) -> int | None:
-        return next((epoch.epoch for epoch in self.snapshot.epochs if step <= epoch.step), self.snapshot.epoch) or None
+        epochs = self.snapshot.epochs
+        return next((epoch.epoch for epoch in epochs if step <= epoch.step), self.snapshot.epoch if epochs else None)
 
     def _kept(self, step: int | None) -> str | None:
         """The newest checkpoint that was saved up to a step, the best one first."""

@@ -1,4 +1,4 @@
-"""`Verdict`: one thing that slows a run down, with its line, its cost, the evidence and the fix."""
+"""`Verdict`: one thing that slows a run down or keeps it from learning, with the evidence and the fix."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Strict = Literal["recompile", "fallback", "sync"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that slows a run down, or the reason why a rule has no answer."""
+    """One thing that slows a run down or keeps it from learning, or the reason why a rule has no answer."""
 
     rule: RuleName
     """The rule that found it."""
