@@ -64,7 +64,7 @@ PLATEAU_LEVEL = 0.45
 
 def overfitting(run: LearningRun) -> Iterator[Verdict]:
     """Validation that gets worse beyond its noise while training gets better."""
-    train, valid = run.train_epochs, run.valid
+    name, train, valid = run.judged
     count = len(valid.values)
     if count < EVALUATIONS_MIN or len(train.values) < 3:
         return
@@ -76,14 +76,13 @@ def overfitting(run: LearningRun) -> Iterator[Verdict]:
     newest = after[-max(2, len(after) // 3) :]
     now, lowest = median(newest), smooth[best]
     rise, noise = now - lowest, valid.noise
-    start = max(valid.values[0], train.values[0]) if best else max(*valid.values[:1], *train.values[:1])
+    start = max(valid.values[0], train.values[0])
     relative = rise / abs(lowest) if lowest else math.inf
     is_beyond = rise > 4 * noise and min(newest) > lowest + rise / 3
     is_large = rise >= RISE_OF_DROP_MIN * (start - lowest) and (relative >= RISE_MIN or min(valid.values) < 0)
     at_best, at_end = _around(train, valid.steps[best]).level, train.share(0.9, 1.0).level
     if is_beyond and is_large and at_end.is_below(at_best, 2):
-        name, shown = run.valid_name, valid.shown
-        where = run.moment(valid, best)
+        shown, where = valid.shown, run.moment(valid, best)
         yield run.verdict(
             "overfitting",
             f"validation gets worse since {where} while training gets better",
@@ -93,8 +92,7 @@ def overfitting(run: LearningRun) -> Iterator[Verdict]:
                 f"{fmt.number(rise / noise) if noise else 'far more'} times its noise",
                 f"train {name} {fmt.number(train.shown(at_best.mean))} -> {fmt.number(train.shown(at_end.mean))} since",
             ],
-            fix="stop and keep the best checkpoint; to get further: more data or augmentation, weight decay, dropout, "
-            "or a smaller model",
+            fix="stop and keep the best checkpoint; further: more data, augmentation, weight decay or a smaller model",
             keep_step=valid.steps[best],
         )
 
@@ -151,6 +149,8 @@ def _risen_from(loss: Curve) -> int | None:
         return None
     if rise < DIVERGED_OF_DROP * scale or rise < max(6 * coarse.noise, 4 * drift) or min(tail) < lowest + rise / 2:
         return None
+    if gained < 0.5 * abs(first) and now < first + 0.25 * abs(first):
+        return None  # Little was gained, and no more than that is lost: a loss that wanders.
     half = next((at for at in range(best, count) if smooth[at] > lowest + rise / 2), count)
     left = max(at for at in range(min(half + 1, count)) if smooth[at] <= lowest + max(4 * coarse.noise, 0.1 * rise))
     if gained < 0.25 * abs(first) and half - left > max(1, count // 20) and half < 0.7 * count:
@@ -164,9 +164,10 @@ def _exploded_at(loss: Curve) -> int | None:
     """The step of a jump to a multiple of the first value, below which the loss has not fallen since."""
     coarse, first = loss.coarse(), loss.values[0]
     values = coarse.values
-    at = next((place for place, value in enumerate(values) if value > 3 * first), 0) if first > 0 else 0
+    high = max(3 * first, first + 6 * loss.noise)
+    at = next((place for place, value in enumerate(values) if value > high), 0) if first > 0 else 0
     # A rise over several of the blocks is that of a loss whose scale grows, such as a penalty.
-    is_sudden = (at > 0 and values[max(at - 3, 0)] < 1.3 * first) or (at == 0 and values[0] > 3 * first > 0)
+    is_sudden = (at > 0 and values[max(at - 3, 0)] < 1.3 * first) or (at == 0 and values[0] > high > 0 < first)
     late = coarse.share(0.5, 1.0).values
     return coarse.steps[at] if is_sudden and fmean(late) > 0.9 * first else None
 
@@ -190,8 +191,7 @@ def guessing(run: LearningRun) -> Iterator[Verdict]:
                 f"{fmt.number(late.share(0.9, 1.0).level.mean)}, noise {fmt.number(run.loss.noise)}",
                 *run.accuracy_text(),
             ],
-            fix="check that labels belong to their inputs, that the optimizer has the model's parameters and steps, "
-            "and that the inputs are not constant; then try to learn a single batch by heart",
+            fix="check labels, inputs, and the parameters of the optimizer; then learn a single batch by heart",
         )
         return
 
@@ -252,8 +252,7 @@ def learning_rate(run: LearningRun) -> Iterator[Verdict]:
                     f"within {SAME:g} of each other",
                     *([f"learning rate {fmt.number(rates.values[-1])}"] if rates.values else []),
                 ],
-                fix="give the optimizer the parameters of the model that is trained, after it is moved or wrapped; "
-                "call optimizer.step(); check requires_grad",
+                fix="give the optimizer the parameters of this model; call optimizer.step(); check requires_grad",
             )
             return
 
@@ -446,8 +445,7 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
             f"valid {run.name} {fmt.number(valid.values[0])}, then {fmt.number(median(valid.values))}; "
             f"train {fmt.number(near[0][1])}, now {fmt.number(near[-1][1])}"
         ],
-        fix="use the same preprocessing and normalisation for both, model.eval() for the evaluation and train() after "
-        "it; check how the data is split"
+        fix="use the same preprocessing for both, and model.eval() for the evaluation; check how the data is split"
         if is_worse
         else "check that validation computes the same loss, over other examples than training",
     )
@@ -508,18 +506,9 @@ def lr_scaling(run: LearningRun) -> Iterator[Verdict]:
 
 
 RULES = (
-    divergence,
-    learning_rate,
-    gradient_norm,
-    validation_gap,
-    guessing,
-    overfitting,
-    plateau,
-    constant_metric,
-    epoch_jump,
-    core_loss,
-    lr_scaling,
-)
+    divergence, learning_rate, gradient_norm, validation_gap, guessing, overfitting, plateau, constant_metric, epoch_jump,
+    core_loss, lr_scaling,
+)  # fmt: skip
 """Causes before what follows from them."""
 _FOLLOWS: dict[RuleName, tuple[RuleName, ...]] = {
     "divergence": ("guessing", "plateau", "constant_metric", "gradient_norm"),
@@ -554,7 +543,7 @@ def unanswered(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[Verd
     has_ended = snapshot.condition in ENDED
     needs: list[tuple[int, int, str, tuple[RuleName, ...]]] = [
         (len(run.fine_loss.values), POINTS_MIN, "values of the training loss", ("divergence", "guessing", "plateau")),
-        (len(run.valid.values), EVALUATIONS_MIN, "evaluations", ("overfitting",)),
+        (len(run.judged[2].values), EVALUATIONS_MIN, "evaluations", ("overfitting",)),
         (len(run.valid_loss.values), 3, "evaluations", ("validation_gap",)),
         (len(run.lr.values), 2, "learning rates", ("learning_rate",)),
         (len(run.norm.values), POINTS_MIN, "gradient norms", ("gradient_norm",)),

@@ -45,6 +45,10 @@ class LearningRun:
         self._loss: MetricSeries | None = self._by_name.get(LOSS) or (ranked[0] if ranked else None)
         self.name = LOSS if snapshot.loss or self._loss is None else self._loss.name
         """Name of the loss."""
+        norm = next((one for one in self.series if one.train and _NORM.fullmatch(one.name)), None)
+        self.norm_name = norm.name if norm is not None else ""
+        self.norm = Curve.of(norm.train if norm is not None else ())
+        """The gradient norm, if it is reported."""
 
     @cached_property
     def fine_loss(self) -> Curve:
@@ -70,31 +74,19 @@ class LearningRun:
         return Curve.of(self._loss.valid if self._loss is not None else ())
 
     @cached_property
-    def _judged(self) -> tuple[str, Curve]:
-        """The validation result that is judged: the loss, or without one the monitored or main result."""
+    def _judged(self) -> MetricSeries | None:
         if self.valid_loss.values or self.falls:
-            return self.name, self.valid_loss
-        for metric in sorted(self.series, key=lambda one: (not one.is_monitored, choice_rank(one.name) or 99)):
-            if metric.valid and metric.train and has_direction(metric.name):
-                return metric.name, Curve.of(metric.valid, falls=is_falling(metric.name))
-        return self.name, self.valid_loss
+            return None
+        ranked = sorted(self.series, key=lambda one: (not one.is_monitored, choice_rank(one.name) or 99))
+        return next((one for one in ranked if one.valid and one.train and has_direction(one.name)), None)
 
     @property
-    def valid_name(self) -> str:
-        """Name of the validation result that is judged."""
-        return self._judged[0]
-
-    @property
-    def valid(self) -> Curve:
-        """The validation result that is judged."""
-        return self._judged[1]
-
-    @cached_property
-    def train_epochs(self) -> Curve:
-        """Training values to compare the validation with."""
-        if self.valid_name == self.name:
-            return self.loss
-        return Curve.of(self._by_name[self.valid_name].train, falls=is_falling(self.valid_name))
+    def judged(self) -> tuple[str, Curve, Curve]:
+        """What overfitting is judged by: its name, training and validation. The loss, or else the main result."""
+        if (metric := self._judged) is None:
+            return self.name, self.loss, self.valid_loss
+        falls = is_falling(metric.name)
+        return metric.name, Curve.of(metric.train, falls=falls), Curve.of(metric.valid, falls=falls)
 
     @cached_property
     def epoch_means(self) -> Curve:
@@ -109,20 +101,6 @@ class LearningRun:
         """The learning rate."""
         named = self._by_name.get(LR) or next((one for one in self.series if role_of(one.name) == "lr"), None)
         return Curve.of(named.train or named.valid if named is not None else ())
-
-    @cached_property
-    def _norm(self) -> MetricSeries | None:
-        return next((one for one in self.series if one.train and _NORM.fullmatch(one.name)), None)
-
-    @property
-    def norm_name(self) -> str:
-        """Name of the gradient norm."""
-        return self._norm.name if self._norm is not None else ""
-
-    @property
-    def norm(self) -> Curve:
-        """The gradient norm, if it is reported."""
-        return Curve.of(self._norm.train if self._norm is not None else ())
 
     @cached_property
     def results(self) -> list[tuple[str, str, Curve]]:
