@@ -58,10 +58,6 @@ class Curve:
         """The values at the places from `first` up to but without `last`."""
         return Curve(self.steps[first:last], self.values[first:last], sign=self.sign)
 
-    def with_values(self, values: Sequence[float]) -> Curve:
-        """Other values at the same steps."""
-        return replace(self, values=values)
-
     def coarse(self, number: int = 160) -> Curve:
         """The means of at most so many blocks, each at its last step."""
         count = len(self.values)

@@ -131,8 +131,6 @@ class RecentVerdicts:
         newest = (snapshot.steps, snapshot.newest_fact, snapshot.is_behind) if snapshot.condition in ENDED else None
         key = (second, snapshot.condition, len(snapshot.epochs), newest)
         if key != self._key or snapshot.evidence is not self._evidence:
-            # Imported here so that the monitor opens faster.
-
             self._key, self._evidence = key, snapshot.evidence
             version = learning_version(snapshot)
             if self._learning is None or self._learning[0] != version:

@@ -84,17 +84,15 @@ def overfitting(run: LearningRun) -> Iterator[Verdict]:
     if is_beyond and is_large and at_end.is_below(at_best, 2):
         shown, where = valid.shown, run.moment(valid, best)
         yield run.verdict(
-            "overfitting",
-            f"validation gets worse since {where} while training gets better",
-            since=(valid, best),
+            "overfitting", f"validation gets worse since {where} while training gets better", since=(valid, best),
             evidence=[
                 f"valid {name} {fmt.number(shown(valid.values[best]))} at {where}, now {fmt.number(shown(now))}, "
                 f"{fmt.number(rise / noise) if noise else 'far more'} times its noise",
                 f"train {name} {fmt.number(train.shown(at_best.mean))} -> {fmt.number(train.shown(at_end.mean))} since",
-            ],
+           ],
             fix="stop and keep the best checkpoint; further: more data, augmentation, weight decay or a smaller model",
             keep_step=valid.steps[best],
-        )
+        )  # fmt: skip
 
 
 def _around(curve: Curve, step: int) -> Curve:
@@ -121,17 +119,15 @@ def divergence(run: LearningRun) -> Iterator[Verdict]:
     yield run.verdict(
         "divergence",
         text if risen is not None else f"the loss is NaN or infinite after step {fmt.count(loss.steps[-1])}",
-        since=(loss, best),
-        evidence=[
+        since=(loss, best), evidence=[
             f"train {run.name} {fmt.number(loss.shown(lowest))} there, {fmt.number(loss.shown(newest))} at "
             f"step {fmt.count(loss.steps[-1])}; noise {fmt.number(loss.noise)}",
-            *([f"learning rate {fmt.number(lr)} at that time"] if lr is not None else []),
-        ],
+            *([f"learning rate {fmt.number(lr)} at that time"] if lr is not None else [])],
         fix="go back to the last checkpoint before it with a lower learning rate, warm-up or gradient clipping"
         if risen is not None
         else "look for log(0), 0/0 or an example with NaN in that step; in 16 bits, use bfloat16 or loss scaling",
         keep_step=loss.steps[best],
-    )
+    )  # fmt: skip
 
 
 def _risen_from(loss: Curve) -> int | None:
@@ -183,16 +179,12 @@ def guessing(run: LearningRun) -> Iterator[Verdict]:
             continue
         level = late.level.mean if split == "train" else fmean(run.valid_loss.values)
         yield run.verdict(
-            "guessing",
-            f"the {split} loss stays at {fmt.number(guess)}, that of guessing ({what})",
-            since=(run.loss, 0),
-            evidence=[
+            "guessing", f"the {split} loss stays at {fmt.number(guess)}, that of guessing ({what})",
+            since=(run.loss, 0), evidence=[
                 f"{split} {run.name} {fmt.number(level)} on average, train {fmt.number(run.loss.values[0])} -> "
-                f"{fmt.number(late.share(0.9, 1.0).level.mean)}, noise {fmt.number(run.loss.noise)}",
-                *run.accuracy_text(),
-            ],
+                f"{fmt.number(late.share(0.9, 1.0).level.mean)}, noise {fmt.number(run.loss.noise)}"],
             fix="check labels, inputs, and the parameters of the optimizer; then learn a single batch by heart",
-        )
+        )  # fmt: skip
         return
 
 
@@ -234,26 +226,21 @@ def learning_rate(run: LearningRun) -> Iterator[Verdict]:
         at = len(rates.values) - zeros
         when = "from the first step on" if at == 0 else f"since {run.moment(rates, at)}"
         yield run.verdict(
-            "learning_rate",
-            f"the learning rate is 0 {when}, so nothing is learned",
-            since=(rates, at),
+            "learning_rate", f"the learning rate is 0 {when}, so nothing is learned", since=(rates, at),
             evidence=[f"{fmt.counted(zeros, 'report')} with learning rate 0 in a row, up to the newest"],
             fix="check the configured rate, the length of the schedule and that the scheduler steps once per step",
-        )
+        )  # fmt: skip
         return
     for what, curve in (("valid", run.valid_loss), ("train", run.epoch_means)):
         if _is_same(curve):
             yield run.verdict(
-                "learning_rate",
-                f"the weights do not change: the {what} {run.name} of all epochs is equal",
-                since=(curve, 0),
-                evidence=[
+                "learning_rate", f"the weights do not change: the {what} {run.name} of all epochs is equal",
+                since=(curve, 0), evidence=[
                     f"{what} {run.name} {fmt.number(curve.shown(curve.values[0]))} in {len(curve.values)} evaluations, "
                     f"within {SAME:g} of each other",
-                    *([f"learning rate {fmt.number(rates.values[-1])}"] if rates.values else []),
-                ],
+                    *([f"learning rate {fmt.number(rates.values[-1])}"] if rates.values else [])],
                 fix="give the optimizer the parameters of this model; call optimizer.step(); check requires_grad",
-            )
+            )  # fmt: skip
             return
 
 
@@ -290,17 +277,13 @@ def plateau(run: LearningRun) -> Iterator[Verdict]:
     at = next(place for place in range(count) if loss.values[place] <= level + loss.noise)
     lr = run.lr_at(loss.steps[at])
     yield run.verdict(
-        "plateau",
-        f"the loss has not fallen since {run.moment(loss, at)}"
+        "plateau", f"the loss has not fallen since {run.moment(loss, at)}"
         + (f", at a learning rate of {fmt.number(lr)}" if lr is not None else ""),
-        status="found" if lr is not None else "hint",
-        since=(loss, at),
-        evidence=[
+        status="found" if lr is not None else "hint", since=(loss, at), evidence=[
             f"train {run.name} {fmt.number(first)} at first, {fmt.number(level)} over the last "
-            f"{PLATEAU_SHARE:.0%} without a trend, noise {fmt.number(loss.noise)}".replace("%", " %")
-        ],
+            f"{PLATEAU_SHARE:.0%} without a trend, noise {fmt.number(loss.noise)}".replace("%", " %")],
         fix="lower the learning rate by 3 to 10, or warm up to a higher one; a larger model if it stays",
-    )
+    )  # fmt: skip
 
 
 def gradient_norm(run: LearningRun) -> Iterator[Verdict]:
@@ -313,26 +296,23 @@ def gradient_norm(run: LearningRun) -> Iterator[Verdict]:
     if max(late) == 0.0 and not run.has_learned:
         at = next(place for place in range(count) if max(norm.values[place:]) == 0.0)
         yield run.verdict(
-            "gradient_norm",
-            f"the gradient is zero since {run.moment(norm, at)}",
-            since=(norm, at),
+            "gradient_norm", f"the gradient is zero since {run.moment(norm, at)}", since=(norm, at),
             evidence=[f"{run.norm_name} 0 in {count - at} values in a row"],
             fix="look for detach(), no_grad(), dead activations or a loss without a gradient; in float16, scale it",
-        )
+        )  # fmt: skip
         return
-    logs = norm.with_values([math.log10(max(value, 1e-30)) for value in norm.values])
+    logs = Curve(norm.steps, [math.log10(max(value, 1e-30)) for value in norm.values])
     early = logs.part(0, max(3, count // 40)).level
     parts = [early, *(logs.share(begin, begin + 0.2).level for begin in (0.2, 0.4, 0.6, 0.8))]
     grown = 10 ** (parts[-1].mean - parts[0].mean)
     is_growing = all(earlier.is_below(later, 3) for earlier, later in itertools.pairwise(parts))
     if grown >= NORM_GROWTH and is_growing and min(norm.values[-3:]) > 0:
         yield run.verdict(
-            "gradient_norm",
-            f"the gradient norm grows: {fmt.number(grown)} times as large as at the beginning",
+            "gradient_norm", f"the gradient norm grows: {fmt.number(grown)} times as large as at the beginning",
             since=(norm, count // 10),
             evidence=[f"{run.norm_name} {fmt.number(10 ** parts[0].mean)} -> {fmt.number(10 ** parts[-1].mean)}"],
             fix="call optimizer.zero_grad() once per update; clip the norm, and lower the learning rate",
-        )
+        )  # fmt: skip
 
 
 def constant_metric(run: LearningRun) -> Iterator[Verdict]:
@@ -344,12 +324,10 @@ def constant_metric(run: LearningRun) -> Iterator[Verdict]:
         if len(values) < needed or max(values) != min(values) or curve.shown(values[0]) == best:
             continue
         yield run.verdict(
-            "constant_metric",
-            f"{split} {name} never changes",
-            since=(curve, 0),
+            "constant_metric", f"{split} {name} never changes", since=(curve, 0),
             evidence=[f"{fmt.number(curve.shown(values[0]))} in all {len(values)} values"],
             fix="look whether all predictions are equal, and whether the metric gets predictions and labels",
-        )
+        )  # fmt: skip
         return
 
 
@@ -377,15 +355,11 @@ def epoch_jump(run: LearningRun) -> Iterator[Verdict]:
     else:
         return
     yield run.verdict(
-        "epoch_jump",
-        text,
-        since_step=ends[0] + 1,
-        evidence=[
+        "epoch_jump", text, since_step=ends[0] + 1, evidence=[
             f"{max(strength, 0.0) * 100:.0f} % of the variation within an epoch repeats in the others; "
-            f"noise {fmt.number(loss.noise)}"
-        ],
+            f"noise {fmt.number(loss.noise)}"],
         fix="shuffle the training data in every epoch; keep the state of optimizer and BatchNorm between epochs",
-    )
+    )  # fmt: skip
 
 
 def _jump(loss: Curve, end: float, reach: float) -> float | None:
@@ -440,15 +414,12 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
     yield run.verdict(
         "validation_gap",
         f"validation is far {'worse' if is_worse else 'better'} than training from the first evaluation on",
-        since=(valid, 0),
-        evidence=[
+        since=(valid, 0), evidence=[
             f"valid {run.name} {fmt.number(valid.values[0])}, then {fmt.number(median(valid.values))}; "
-            f"train {fmt.number(near[0][1])}, now {fmt.number(near[-1][1])}"
-        ],
+            f"train {fmt.number(near[0][1])}, now {fmt.number(near[-1][1])}"],
         fix="use the same preprocessing for both, and model.eval() for the evaluation; check how the data is split"
-        if is_worse
-        else "check that validation computes the same loss, over other examples than training",
-    )
+        if is_worse else "check that validation computes the same loss, over other examples than training",
+    )  # fmt: skip
 
 
 def core_loss(run: LearningRun) -> Iterator[Verdict]:
@@ -475,8 +446,7 @@ def core_loss(run: LearningRun) -> Iterator[Verdict]:
             "core_loss",
             f"the loss of core {core} is {fmt.number(abs(mean))} {'above' if mean > 0 else 'below'} that of the others",
             since_step=columns[0].first_step,
-            evidence=[f"median loss {fmt.number(level)}; {abs(mean) / max(error, 1e-12):.0f} standard errors over "
-                      f"{len(rows)} samples"],
+            evidence=[f"median loss {fmt.number(level)}; {abs(mean) / max(error, 1e-12):.0f} standard errors"],
             fix="compare the share of the data of this core with the others: other classes, sources, or padding",
         )  # fmt: skip
 
@@ -490,24 +460,19 @@ def lr_scaling(run: LearningRun) -> Iterator[Verdict]:
     batch, scaling = data.get("global_batch"), optim.get("lr_scaling", "linear")
     if not batch or scaling not in ("linear", "sqrt"):
         return
-    cores = topology.num_cores
+    cores, change = topology.num_cores, "optim.lr_scaling=none"
     factor = cores if scaling == "linear" else math.sqrt(cores)
-    change = "optim.lr_scaling=none"
     yield run.verdict(
         "lr_scaling",
         f"the learning rate is multiplied by {fmt.number(factor)} for {cores} cores, but the batch stays {batch}",
-        evidence=[
-            f"{batch // cores} examples per core; optim.lr_scaling is {scaling}. Goyal et al. (2017) scale with the "
-            "batch of all cores"
-        ],
-        fix=f"set {change}, or give data.batch_per_core so that the global batch grows with the cores",
-        change=change,
+        evidence=[f"{batch // cores} examples per core; lr_scaling {scaling}; Goyal et al. (2017) scale by the batch"],
+        fix=f"set {change}, or give data.batch_per_core so that the global batch grows with the cores", change=change,
     )  # fmt: skip
 
 
 RULES = (
-    divergence, learning_rate, gradient_norm, validation_gap, guessing, overfitting, plateau, constant_metric, epoch_jump,
-    core_loss, lr_scaling,
+    divergence, learning_rate, gradient_norm, validation_gap, guessing, overfitting, plateau, constant_metric,
+    epoch_jump, core_loss, lr_scaling,
 )  # fmt: skip
 """Causes before what follows from them."""
 _FOLLOWS: dict[RuleName, tuple[RuleName, ...]] = {
@@ -539,8 +504,7 @@ def learning_verdicts(snapshot: Snapshot) -> list[Verdict]:
 def unanswered(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The rules that lack values for an answer, with what they need. A rule that found something is not among them."""
     run = LearningRun(snapshot)
-    answered = {rule for verdict in verdicts for rule in verdict.rules}
-    has_ended = snapshot.condition in ENDED
+    answered, has_ended = {rule for verdict in verdicts for rule in verdict.rules}, snapshot.condition in ENDED
     needs: list[tuple[int, int, str, tuple[RuleName, ...]]] = [
         (len(run.fine_loss.values), POINTS_MIN, "values of the training loss", ("divergence", "guessing", "plateau")),
         (len(run.judged[2].values), EVALUATIONS_MIN, "evaluations", ("overfitting",)),

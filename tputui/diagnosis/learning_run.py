@@ -74,19 +74,15 @@ class LearningRun:
         return Curve.of(self._loss.valid if self._loss is not None else ())
 
     @cached_property
-    def _judged(self) -> MetricSeries | None:
-        if self.valid_loss.values or self.falls:
-            return None
-        ranked = sorted(self.series, key=lambda one: (not one.is_monitored, choice_rank(one.name) or 99))
-        return next((one for one in ranked if one.valid and one.train and has_direction(one.name)), None)
-
-    @property
     def judged(self) -> tuple[str, Curve, Curve]:
         """What overfitting is judged by: its name, training and validation. The loss, or else the main result."""
-        if (metric := self._judged) is None:
+        if self.valid_loss.values or self.falls:
             return self.name, self.loss, self.valid_loss
-        falls = is_falling(metric.name)
-        return metric.name, Curve.of(metric.train, falls=falls), Curve.of(metric.valid, falls=falls)
+        for one in sorted(self.series, key=lambda one: (not one.is_monitored, choice_rank(one.name) or 99)):
+            if one.valid and one.train and has_direction(one.name):
+                falls = is_falling(one.name)
+                return one.name, Curve.of(one.train, falls=falls), Curve.of(one.valid, falls=falls)
+        return self.name, self.loss, self.valid_loss
 
     @cached_property
     def epoch_means(self) -> Curve:
@@ -146,17 +142,14 @@ class LearningRun:
         """Whether a loss that has not fallen yet should have."""
         plan = self.snapshot.plan
         total = plan.total_steps if plan is not None else 0
-        has_ended = self.snapshot.condition in ENDED
-        return self.steps >= STEPS_FEW and (has_ended or self.steps >= FAR_ENOUGH * total)
+        return self.steps >= STEPS_FEW and (self.snapshot.condition in ENDED or self.steps >= FAR_ENOUGH * total)
 
     @property
     def has_learned(self) -> bool:
         """Whether an accuracy is at its end, or the loss near zero."""
-        for name, _, curve in self.results:
-            if "acc" in name.lower() and curve.values:
-                newest = curve.shown(curve.values[-1])
-                if newest >= (90 if newest > 1 else 0.9):
-                    return True
+        newest = [curve.shown(curve.values[-1]) for name, _, curve in self.results if "acc" in name and curve.values]
+        if any(accuracy >= (90 if accuracy > 1 else 0.9) for accuracy in newest):
+            return True
         return bool(self.loss.values) and abs(self.loss.values[-1]) < 0.05 * abs(self.loss.values[0])
 
     @property
@@ -172,12 +165,8 @@ class LearningRun:
 
     def lr_rises(self, steps: Sequence[int]) -> bool:
         """Whether the learning rate rises by more than a tenth near most of these steps, as at warm restarts."""
-        rises = [
-            after[0] > 1.1 * before[-1]
-            for step in steps
-            for before, after in [(self.lr.values_between(0, step), self.lr.since(step + 1).values)]
-            if before and after
-        ]
+        pairs = [(self.lr.values_between(0, step), self.lr.since(step + 1).values) for step in steps]
+        rises = [after[0] > 1.1 * before[-1] for before, after in pairs if before and after]
         return sum(rises) > len(rises) / 2
 
     def lr_at(self, step: float) -> float | None:
@@ -187,27 +176,13 @@ class LearningRun:
 
     def guesses(self, usual: Sequence[int]) -> Iterator[tuple[float, str, bool]]:
         """Losses of a guess, what they are, and whether the configuration names the number of classes."""
-        plan, config = self.snapshot.plan, self.snapshot.config
-        model, data = config.get("model"), config.get("data")
-        tables = [table for table in (config, model, data) if isinstance(table, dict)]
-        named = [
-            table[key]
-            for table in tables
-            for key in ("classes", "num_classes", "num_labels", "vocab_size")
-            if isinstance(table.get(key), int) and table[key] > 1
-        ]
+        config = self.snapshot.config
+        tables = [table for table in (config, config.get("model"), config.get("data")) if isinstance(table, dict)]
+        keys = ("classes", "num_classes", "num_labels", "vocab_size")
+        given = [table.get(key) for table in tables for key in keys]
+        named = [number for number in given if isinstance(number, int) and number > 1]
         for number in dict.fromkeys(named or usual):
             yield math.log(number), f"ln {number}, {number} classes", bool(named)
-        if plan is not None and plan.global_batch > 20:
-            yield math.log(plan.global_batch), f"ln {plan.global_batch}, the batch of a contrastive loss", False
-
-    def accuracy_text(self) -> list[str]:
-        """The newest accuracy, as evidence."""
-        return [
-            f"{split} {name} {fmt.number(curve.shown(curve.values[-1]))}"
-            for name, split, curve in self.results
-            if "acc" in name.lower() and curve.values
-        ][:1]
 
     def moment(self, curve: Curve, at: int) -> str:
         """`epoch 3` at its end, or `step 1,200` of a curve over steps."""
@@ -221,9 +196,8 @@ class LearningRun:
 
     def _kept(self, step: int | None) -> str | None:
         """The newest checkpoint that was saved up to a step, the best one first."""
-        saved = [one for one in self.snapshot.checkpoints if step is not None and one.step <= step]
-        newest = max(saved, key=lambda one: (one.step, one.best), default=None)
-        return newest.path if newest is not None else None
+        saved = [(one.step, one.best, one.path) for one in self.snapshot.checkpoints if one.step <= (step or 0)]
+        return max(saved)[2] if saved else None
 
     def verdict(
         self, rule: RuleName, text: str, *, since: tuple[Curve, int] | None = None, keep_step: int | None = None,
@@ -231,7 +205,6 @@ class LearningRun:
     ) -> Verdict:  # fmt: skip
         """A verdict with the step and the epoch since when, and the checkpoint to keep."""
         if since is not None:
-            curve, at = since
-            fields["since_step"] = curve.steps[at]
-            fields["since_epoch"] = self._epoch_at(curve.steps[at])
+            step = since[0].steps[since[1]]
+            fields |= {"since_step": step, "since_epoch": self._epoch_at(step)}
         return Verdict(rule=rule, status=status, text=text, keep=self._kept(keep_step), **fields)

@@ -119,8 +119,7 @@ def worst(verdicts: Sequence[Verdict]) -> list[str]:
     """The lines for the end of a run: the worst that were found, if they cost enough or ended it."""
     shown = [verdict for verdict in found(verdicts) if verdict.fatal or (verdict.share or 0.0) >= SHARE_MIN]
     lines = [f"slow: {line(verdict)}" if not verdict.fatal else line(verdict) for verdict in shown[:WORST]]
-    learning = [verdict for verdict in found(verdicts) if verdict.is_learning]
-    return lines + [f"learning: {line(verdict)}" for verdict in learning[:WORST]]
+    return lines + [f"learning: {line(verdict)}" for verdict in found(verdicts) if verdict.is_learning][:WORST]
 
 
 def since(verdict: Verdict) -> str:
