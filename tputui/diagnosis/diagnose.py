@@ -13,6 +13,7 @@ from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rule
 from tputui.diagnosis.coverage import unchecked
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.learning_rules import learning_verdicts, learning_version, unanswered
+from tputui.diagnosis.learning_run import LearningRun
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
 from tputui.diagnosis.verdict import LearningRule, RuleName, Verdict, in_order
 from tputui.state.snapshot import ENDED, Snapshot
@@ -77,8 +78,9 @@ def diagnose(snapshot: Snapshot, learning: Sequence[Verdict] | None = None) -> t
 
 def answers_on_learning(snapshot: Snapshot) -> tuple[Verdict, ...]:
     """The verdicts on what a run learns, and the rules about it that lack values."""
-    verdicts = learning_verdicts(snapshot)
-    return (*verdicts, *unanswered(snapshot, verdicts))
+    run = LearningRun(snapshot)
+    verdicts = learning_verdicts(snapshot, run)
+    return (*verdicts, *unanswered(run, verdicts))
 
 
 def has_verdict(rule: str, snapshot: Snapshot) -> bool:

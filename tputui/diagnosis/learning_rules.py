@@ -44,16 +44,15 @@ NORM_GROWTH = 10.0
 SEASON_MIN = 0.64
 """Strength of seasonality from which Wang, Smith and Hyndman (2006) call a series seasonal; 0 none, 1 only that."""
 SEASON_BINS = 8
-EPOCHS_MAX = 20
+EPOCHS_MAX = 12
 """Newest epochs that are compared."""
 COURSE_MIN = 0.02
 """Share of the loss by which the same course in each epoch goes up and down; less is the order of a few batches."""
 GAP_MIN = 0.5
 """Distance of validation from training, as a share of what training gained. Label smoothing, mixup and dropout, which
 validation does without, move it by less than 0.45."""
-CORE_APART = 0.1
+CORE_APART, CORE_DEVIATIONS = 0.1, 6.0
 """Distance of a core from the others, as a share of the loss: shares of few examples differ by a few percent."""
-CORE_DEVIATIONS = 6.0
 PLATEAU_SHARE = 0.6
 """Share of the run without progress from which a plateau is found."""
 PLATEAU_FALL = 0.06
@@ -82,14 +81,14 @@ def overfitting(run: LearningRun) -> Iterator[Verdict]:
     is_large = rise >= RISE_OF_DROP_MIN * (start - lowest) and (relative >= RISE_MIN or min(valid.values) < 0)
     at_best, at_end = _around(train, valid.steps[best]).level, train.share(0.9, 1.0).level
     if is_beyond and is_large and at_end.is_below(at_best, 2):
+        best = min(range(max(best - 1, 0), best + 2), key=valid.values.__getitem__)
         shown, where = valid.shown, run.moment(valid, best)
+        times = f", {rise / noise:.0f} times its noise" if noise else ""
         yield run.verdict(
             "overfitting", f"validation gets worse since {where} while training gets better", since=(valid, best),
             evidence=[
-                f"valid {name} {fmt.number(shown(valid.values[best]))} at {where}, now {fmt.number(shown(now))}, "
-                f"{fmt.number(rise / noise) if noise else 'far more'} times its noise",
-                f"train {name} {fmt.number(train.shown(at_best.mean))} -> {fmt.number(train.shown(at_end.mean))} since",
-           ],
+                f"valid {name} {fmt.number(shown(valid.values[best]))} at {where}, now {fmt.number(shown(now))}{times}",
+                f"train {name} {fmt.number(shown(at_best.mean))} -> {fmt.number(shown(at_end.mean))} since"],
             fix="stop and keep the best checkpoint; further: more data, augmentation, weight decay or a smaller model",
             keep_step=valid.steps[best],
         )  # fmt: skip
@@ -485,9 +484,9 @@ _FOLLOWS: dict[RuleName, tuple[RuleName, ...]] = {
 """What a cause also shows as."""
 
 
-def learning_verdicts(snapshot: Snapshot) -> list[Verdict]:
+def learning_verdicts(snapshot: Snapshot, run: LearningRun | None = None) -> list[Verdict]:
     """The verdicts on what a run learns, one for each cause."""
-    run = LearningRun(snapshot)
+    run = run or LearningRun(snapshot)
     if not run.series and not run.falls:
         return []
     kept: list[Verdict] = []
@@ -501,10 +500,9 @@ def learning_verdicts(snapshot: Snapshot) -> list[Verdict]:
     return kept
 
 
-def unanswered(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+def unanswered(run: LearningRun, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The rules that lack values for an answer, with what they need. A rule that found something is not among them."""
-    run = LearningRun(snapshot)
-    answered, has_ended = {rule for verdict in verdicts for rule in verdict.rules}, snapshot.condition in ENDED
+    answered, has_ended = {rule for verdict in verdicts for rule in verdict.rules}, run.snapshot.condition in ENDED
     needs: list[tuple[int, int, str, tuple[RuleName, ...]]] = [
         (len(run.fine_loss.values), POINTS_MIN, "values of the training loss", ("divergence", "guessing", "plateau")),
         (len(run.judged[2].values), EVALUATIONS_MIN, "evaluations", ("overfitting",)),
@@ -514,7 +512,7 @@ def unanswered(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[Verd
         (len(run.epoch_ends), 5, "epochs of equal length", ("epoch_jump",)),
         (max((len(curve.values) for _, _, curve in run.results), default=0), EVALUATIONS_MIN, "values of a result",
          ("constant_metric",)),
-        (max((len(column.means) for column in snapshot.core_columns), default=0), 2, "cores", ("core_loss",)),
+        (max((len(column.means) for column in run.snapshot.core_columns), default=0), 2, "cores", ("core_loss",)),
     ]  # fmt: skip
     for number, needed, what, rules in needs:
         for rule in rules:
