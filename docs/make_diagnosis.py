@@ -1,4 +1,4 @@
-"""Writes docs/diagnosis.md: each rule of the diagnosis with a program that shows it, what tputui prints, and the fix.
+"""Writes docs/diagnosis.md: each rule of the diagnosis with a program or a curve that shows it, and what is printed.
 
 `PYTHONPATH=. python docs/make_diagnosis.py` writes the page from the programs in `tests/faulty_programs` and the stored
 results. With `--measure RULE...` it first runs the programs of these rules (`all`: of every rule), under `tputui run`
@@ -24,7 +24,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from tputui.diagnosis.verdict import RuleName
+from tests.diagnosis.curves import snapshot
+from tests.diagnosis.smallest_curves import SMALLEST, shown
+from tputui.diagnosis.learning_rules import learning_verdicts
+from tputui.diagnosis.verdict import LearningRule, RuleName
+from tputui.text import verdict_lines
 from tputui.text.verdict_lines import LOOKS_FOR, TITLES
 
 ROOT = Path(__file__).parents[1]
@@ -255,19 +259,58 @@ ENTRIES: dict[RuleName, Entry] = {
 }
 
 
+LEARNING: dict[LearningRule, str] = {
+    "divergence": "The training loss has lost half or more of what it had gained, by more than six times its noise, "
+    "and does not return; or it jumped to a multiple of its first value and never got below it; or its newest value "
+    "is NaN or infinite. A single spike from which the loss recovers is none. Losses of adversarial and reinforcement "
+    "learning, by the names of the metrics, are not judged.",
+    "learning_rate": "The learning rate is 0 in the newest quarter of the reports or more, or the validation loss, or "
+    "the mean training loss of epochs over as many examples, is equal in all epochs within the rounding of float32: "
+    "the weights do not change. A schedule that ends at 0 is healthy.",
+    "guessing": "The training loss stays within 1.5 % of ln k for k classes, that of a guess, or no validation loss "
+    "is better. k is the number of classes in the configuration; without one, a few usual numbers are tried, and the "
+    "loss must have begun near ln k and be flat.",
+    "overfitting": "The validation loss is above its best by more than four times its noise, by 8 % (Prechelt 1998 "
+    "stops at 5 %) and by 12 % of what was gained before, over three evaluations or more, while the training loss has "
+    "fallen. Five evaluations are needed. A run that was stopped early is not reported.",
+    "plateau": "The loss fell, by less than 55 %, and then shows no trend over 60 % of the run at a constant learning "
+    "rate: how far it may still fall is bounded by its noise. A lower loss is taken for the floor of the data. "
+    "Without a recorded learning rate this is a hint, and a run of one epoch is not judged.",
+    "gradient_norm": "The reported gradient norm is 0 for half of the run, or ten times as large as at the beginning "
+    "and still grows beyond its noise.",
+    "constant_metric": "A loss or a result such as an accuracy is the same in five evaluations or 20 training values, "
+    "and is not the best possible one.",
+    "epoch_jump": "The loss jumps up where epochs begin, in nine of ten of them, or takes the same course in each, "
+    "and what repeats is most of its variation (strength of seasonality from 0.64, Wang et al. 2006). Restarts of the "
+    "learning rate and the stairs down of examples learned by heart are healthy.",
+    "validation_gap": "From the first evaluation on, validation is further from training than half of what training "
+    "has gained. Label smoothing, dropout and mixup, which make validation better, stay below that.",
+    "core_loss": "The mean loss of a core differs from that of the others by six standard errors and by a tenth.",
+    "lr_scaling": "`data.global_batch` is fixed, so more cores have smaller shares of the same batch, but "
+    "`optim.lr_scaling` multiplies the learning rate by the number of cores.",
+}
+"""What each rule about learning means; `tests/diagnosis/smallest_curves.py` has the curves."""
+
+
 def page() -> str:
     """The page, from the programs and the stored results."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     parts = [_HEAD.format(machine=results.get("machine", "not measured"))]
-    parts += [_section(rule, ENTRIES[rule], results.get("rules", {}).get(rule, {})) for rule in get_args(RuleName)]
+    parts += [
+        _section(rule, ENTRIES[rule], results.get("rules", {}).get(rule, {}))
+        for rule in get_args(RuleName)
+        if rule in ENTRIES
+    ]
+    parts += [_HEAD_OF_LEARNING, *(_learning_section(rule, LEARNING[rule]) for rule in get_args(LearningRule))]
     parts.append(_programs())
     return "\n".join(parts)
 
 
 _HEAD = """# Diagnosis
 
-Why a run is slow, rule by rule: what it means, a small program that shows it, what `tputui doctor RUN` prints about
-that program, and the fix with the pace before and after. Generated by `PYTHONPATH=. python docs/make_diagnosis.py`.
+Why a run is slow, or does [not learn](#learning), rule by rule: what it means, a small program that shows it, what
+`tputui doctor RUN` prints about that program, and the fix with the pace before and after. Generated by
+`PYTHONPATH=. python docs/make_diagnosis.py`.
 
 The same verdicts are in the monitor, in `tputui show`, at the end of `tputui run --no-ui` and in comparisons. A verdict
 is *found* if it costs time or ended the run; a *hint* is worth a try, but its cost cannot be measured where the program
@@ -276,6 +319,30 @@ ran.
 Measured on: {machine}. The programs are tiny, so the factors are those of a step of a few milliseconds. All share
 `tests/faulty_programs/torch_xla/small.py`: a network of two layers and random batches.
 """
+
+
+_HEAD_OF_LEARNING = """# Learning
+
+Why a run does not learn, from its curves alone, whatever reported them: configurations, `tputui.start`, hooks, logs and
+TensorBoard. The noise of a curve is estimated from its second differences, never assumed. Each verdict says since when,
+and names the checkpoint to keep if one was saved. `--alert overfitting` raises an alert when the rule finds something.
+`tests/diagnosis/test_learning_rules.py` scores the rules on healthy curves and on planted faults.
+"""
+
+
+def _learning_section(rule: LearningRule, meaning: str) -> str:
+    """A rule about learning with the smallest curve that shows it, and what `tputui doctor` prints about it."""
+    run = SMALLEST[rule]
+    verdicts = [verdict for verdict in learning_verdicts(snapshot(run)) if verdict.rule == rule]
+    curve = "\n".join(textwrap.fill(f"{name}: {values}", WIDTH, subsequent_indent="  ") for name, values in shown(run))
+    config = f"\nconfiguration: {json.dumps(dict(run.config))}" if run.config else ""
+    epochs = f", epochs of {run.epoch_steps} steps" if run.epoch_steps else ""
+    printed = "\n".join(verdict_lines.blocks(verdicts))
+    return (
+        f"## {TITLES[rule]} (`{rule}`)\n\n{_looks_for(rule)}\n\n{textwrap.fill(meaning, WIDTH)}\n\n"
+        f"A curve that shows it{epochs}:\n\n```text\n{curve}{config}\n```\n\n"
+        f"`tputui doctor` prints:\n\n```text\n{printed}\n```\n"
+    )
 
 
 def _section(rule: RuleName, entry: Entry, result: dict[str, Any]) -> str:
@@ -458,7 +525,7 @@ def main() -> None:
         choices=["all", *(rule for rule in ENTRIES if ENTRIES[rule].program)],
     )
     chosen = parser.parse_args().measure
-    for rule in get_args(RuleName):
+    for rule in (rule for rule in get_args(RuleName) if rule in ENTRIES):
         if ENTRIES[rule].program and (rule in chosen or "all" in chosen):
             result = measure(rule, ENTRIES[rule])
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rules": {}}

@@ -126,7 +126,7 @@ def page() -> str:
             if name == "meters":
                 rows[-1] = (name, "list[MeterView]", rows[-1][2])
     rows += [(fact.key, ADDED_FACTS[fact], fact.definition) for fact in ADDED_FACTS]
-    rows.append(("verdicts", "list[Verdict]", "What slows the run down, worst first; see `tputui doctor RUN`."))
+    rows.append(("verdicts", "list[Verdict]", "What slows the run down or keeps it from learning; see `doctor`."))
     parts = [HEAD + "".join(map(_row, rows)), "## Its parts\n"]
     parts += [_table(kind) for kind in _parts()]
     return "\n".join(parts)

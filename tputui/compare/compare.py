@@ -23,12 +23,14 @@ from tputui.compare.verdict import (
     pace_verdict,
 )
 from tputui.config_diff import ConfigDiff, diff
+from tputui.diagnosis.learning_rules import learning_verdicts
+from tputui.diagnosis.verdict import found
 from tputui.state import facts
 from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import ENDED, Snapshot, monitored
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.telemetry.events import EpochEnded, Split
-from tputui.text import phrases
+from tputui.text import phrases, verdict_lines
 
 RUNS_MIN, RUNS_MAX = 2, 8
 LABELS = "ABCDEFGH"
@@ -89,6 +91,8 @@ class ComparedRun(VerdictSide, frozen=True, kw_only=True):
     """Share of the cores' peak that these operations use; None if one of both is not known."""
     peak_memory: PeakMemory
     meters: list[MeterFigure]
+    learning: list[str] = msgspec.field(default_factory=list)
+    """What keeps the run from learning, a sentence each."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +218,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         compile_s=xla.compile_s if xla else None,
         peak_memory=_peak_memory(snapshot),
         meters=_meters(snapshot),
+        learning=[verdict_lines.line(verdict) for verdict in found(learning_verdicts(snapshot))],
     )
 
 

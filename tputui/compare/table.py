@@ -63,6 +63,7 @@ def _reasons(run: ComparedRun) -> Iterable[str]:
     if run.trouble is not None:
         yield run.trouble
         return
+    yield from run.learning
     if run.no_pace is not None:
         yield f"speed unknown: {run.no_pace}"
     peak = run.peak_memory

@@ -1,1 +1,1 @@
-"""Why a run is slow: rules that turn the evidence of a snapshot into verdicts with the line of code. Pure."""
+"""Why a run is slow or does not learn: rules that turn a snapshot into verdicts with the line of code. Pure."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
 from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules
 from tputui.diagnosis.coverage import unchecked
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
+from tputui.diagnosis.learning_rules import learning_verdicts, learning_version, unanswered
+from tputui.diagnosis.learning_run import LearningRun
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
-from tputui.diagnosis.verdict import RuleName, Verdict, in_order
+from tputui.diagnosis.verdict import LearningRule, RuleName, Verdict, in_order
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.telemetry.events import Observation
 
@@ -62,11 +65,33 @@ TIMED: tuple[Rule, ...] = (
 """Rules about shares of the time, which CPU cores cannot answer for a TPU."""
 
 
-def diagnose(snapshot: Snapshot) -> tuple[Verdict, ...]:
-    """The verdicts on a run, worst first. A healthy run has none with status `found`."""
+def diagnose(snapshot: Snapshot, learning: Sequence[Verdict] | None = None) -> tuple[Verdict, ...]:
+    """The verdicts on a run, worst first. A healthy run has none with status `found`.
+
+    `learning` are those of the rules about learning, if the caller has them.
+    """
     run = DiagnosedRun.of(snapshot)
+    learning = answers_on_learning(snapshot) if learning is None else learning
     verdicts = in_order(device_rules.with_idle_time(run, _all(run, RULES)))[:VERDICTS_MAX]
-    return in_order((*verdicts, *unchecked(run, verdicts)))
+    return in_order((*verdicts, *learning, *unchecked(run, verdicts)))
+
+
+def answers_on_learning(snapshot: Snapshot) -> tuple[Verdict, ...]:
+    """The verdicts on what a run learns, and the rules about it that lack values."""
+    run = LearningRun(snapshot)
+    verdicts = learning_verdicts(snapshot, run)
+    return (*verdicts, *unanswered(run, verdicts))
+
+
+def has_verdict(rule: str, snapshot: Snapshot) -> bool:
+    """Whether a rule about learning found something: a condition of alerts."""
+    return any(rule in verdict.rules and verdict.status == "found" for verdict in learning_verdicts(snapshot))
+
+
+VERDICT_TESTS: Mapping[str, Callable[[Snapshot], bool]] = {
+    rule: partial(has_verdict, rule) for rule in get_args(LearningRule)
+}
+"""The conditions of `--alert` and `--until` on what a run learns, by the name of the rule."""
 
 
 def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:
@@ -99,6 +124,8 @@ class RecentVerdicts:
         self._key: object = None
         self._evidence: object = None
         self._verdicts: tuple[Verdict, ...] = ()
+        self._learning: tuple[object, tuple[Verdict, ...]] | None = None
+        """The answers on learning, and the version of the curves that they are about."""
 
     def of(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
         """The verdicts on a snapshot, or those on one of the same second with the same evidence."""
@@ -106,8 +133,9 @@ class RecentVerdicts:
         newest = (snapshot.steps, snapshot.newest_fact, snapshot.is_behind) if snapshot.condition in ENDED else None
         key = (second, snapshot.condition, len(snapshot.epochs), newest)
         if key != self._key or snapshot.evidence is not self._evidence:
-            # Imported here so that the monitor opens faster.
-
             self._key, self._evidence = key, snapshot.evidence
-            self._verdicts = diagnose(snapshot)
+            version = learning_version(snapshot)
+            if self._learning is None or self._learning[0] != version:
+                self._learning = (version, answers_on_learning(snapshot))
+            self._verdicts = diagnose(snapshot, self._learning[1])
         return self._verdicts

@@ -1,4 +1,4 @@
-"""`Verdict`: one thing that slows a run down, with its line, its cost, the evidence and the fix."""
+"""`Verdict`: one thing that slows a run down or keeps it from learning, with the evidence and the fix."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 import msgspec
+
+LearningRule = Literal[
+    "divergence",
+    "learning_rate",
+    "guessing",
+    "overfitting",
+    "plateau",
+    "gradient_norm",
+    "constant_metric",
+    "epoch_jump",
+    "validation_gap",
+    "core_loss",
+    "lr_scaling",
+]
+"""The rules about what a run learns; the others are about its pace and its memory."""
 
 RuleName = Literal[
     "out_of_memory",
@@ -27,6 +42,7 @@ RuleName = Literal[
     "throttling",
     "link_health",
     "slow_host",
+    LearningRule,
 ]
 
 VerdictStatus = Literal["found", "hint", "not enough data yet", "not available", "ignored"]
@@ -42,7 +58,7 @@ Strict = Literal["recompile", "fallback", "sync"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that slows a run down, or the reason why a rule has no answer."""
+    """One thing that slows a run down or keeps it from learning, or the reason why a rule has no answer."""
 
     rule: RuleName
     """The rule that found it."""
@@ -84,6 +100,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Other rules with a verdict on the same cause, which is a part of this one."""
     fatal: bool = False
     """Whether it ended the run, or will end it."""
+
+    since_step: int | None = None
+    """Step since which a run does not learn as it should; null for other rules."""
+    since_epoch: int | None = None
+    """Epoch of that step; null if unknown."""
+    keep: str | None = None
+    """The best checkpoint to keep, relative to the run directory; null if none was saved."""
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether it is about what the run learns, not about its pace."""
+        return self.rule in get_args(LearningRule)
+
+    @property
+    def is_severe(self) -> bool:
+        """Whether it is found that further steps are in vain, since nothing is learned."""
+        return self.status == "found" and self.rule in ("divergence", "learning_rate", "guessing", "gradient_norm")
 
     @property
     def rules(self) -> tuple[RuleName, ...]:

@@ -149,6 +149,11 @@ def is_falling(name: str) -> bool:
     return next((word in _FALLING for word in reversed(_words(name)) if word in _FALLING | _RISING), False)
 
 
+def has_direction(name: str) -> bool:
+    """Whether the name of a metric tells that lower or higher values are better."""
+    return not (_FALLING | _RISING).isdisjoint(_words(name))
+
+
 @lru_cache(maxsize=1024)
 def choice_rank(name: str) -> int | None:
     """How well a validation metric is suited to choose the best epoch, 0 best: a loss, then the main result.

@@ -15,6 +15,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, get_args
 
 from tputui.state.metric_series import MetricSeries, MetricSource, metric_series
@@ -68,14 +69,14 @@ class Condition(NamedTuple):
     """The metrics that it compares, as the user wrote them."""
 
 
-def parse(text: str) -> Condition:
-    """Parses a condition. Raises `InvalidCondition`."""
+def parse(text: str, named: Mapping[str, Test] = MappingProxyType({})) -> Condition:
+    """Parses a condition; `named` are further ones by their names. Raises `InvalidCondition`."""
     if len(text) > TEXT_CHARS_MAX:
         raise InvalidCondition(f"the condition is longer than {TEXT_CHARS_MAX:,} characters")
     tokens = _TOKEN.findall(text)
     if not tokens:
         raise InvalidCondition(f"the condition is empty; for example: {FORMS}")
-    parser = _Parser(tokens)
+    parser = _Parser(tokens, named)
     test = parser.any_of(0)
     if (unparsed := parser.peek()) is not None:
         raise InvalidCondition(f'unexpected "{unparsed}" in "{text.strip()}"; conditions are joined by `and` and `or`')
@@ -162,8 +163,9 @@ def _listed(by_name: Mapping[str, MetricSeries]) -> str:
 class _Parser:
     """A recursive parser over the words of a condition."""
 
-    def __init__(self, tokens: list[str]) -> None:
+    def __init__(self, tokens: list[str], named: Mapping[str, Test]) -> None:
         self._words = tokens
+        self._tests = named
         self._place = 0
         self.metrics: list[str] = []
 
@@ -202,7 +204,7 @@ class _Parser:
     def _named(self, word: str) -> Test:
         """A state, or a comparison."""
         if self.peek() not in _OPERATORS:
-            return _state(word)
+            return self._tests.get(word.lower().replace("-", "_")) or _state(word)
         compare = _OPERATORS[self._next("an operator")]
         limit = _number(self._next("a number"), word)
         if word not in _ALWAYS:

@@ -35,6 +35,7 @@ import msgspec
 
 from tputui import __version__
 from tputui import formatting as fmt
+from tputui.diagnosis.diagnose import VERDICT_TESTS
 from tputui.formatting import inert
 from tputui.state import conditions
 from tputui.state.conditions import Condition, InvalidCondition
@@ -374,7 +375,10 @@ class AlertRules(NamedTuple):
         given = table if isinstance(table, Mapping) else {}
         on, targets = given.get("on") or (), given.get("targets") or ()
         texts = list(dict.fromkeys(map(str, on)))[:CONDITIONS_MAX]
-        return cls([conditions.parse(text) for text in texts], [parse(str(text)) for text in targets][:TARGETS_MAX])
+        return cls(
+            [conditions.parse(text, VERDICT_TESTS) for text in texts],
+            [parse(str(text)) for text in targets][:TARGETS_MAX],
+        )
 
 
 def rules_of(config: Mapping[str, Any], host_index: int, log: Callable[[str], None]) -> AlertRules | None:

@@ -28,6 +28,17 @@ TITLES: dict[RuleName, str] = {
     "throttling": "throttled",
     "link_health": "chip links",
     "slow_host": "slow host",
+    "divergence": "divergence",
+    "learning_rate": "learning rate",
+    "guessing": "guessing",
+    "overfitting": "overfitting",
+    "plateau": "plateau",
+    "gradient_norm": "gradient norm",
+    "constant_metric": "constant",
+    "epoch_jump": "epoch pattern",
+    "validation_gap": "validation gap",
+    "core_loss": "core loss",
+    "lr_scaling": "lr scaling",
 }
 """Names of the rules as views show them."""
 LOOKS_FOR: dict[RuleName, str] = {
@@ -49,6 +60,17 @@ LOOKS_FOR: dict[RuleName, str] = {
     "throttling": "chips that run slower than they could",
     "link_health": "problems of links between chips",
     "slow_host": "a host that the others wait for in every step",
+    "divergence": "a training loss that rises for good, or stays NaN or infinite",
+    "learning_rate": "a learning rate of 0, or weights that do not change",
+    "guessing": "a loss that stays at that of guessing",
+    "overfitting": "validation that gets worse while training gets better",
+    "plateau": "a loss that stays far above zero at a constant learning rate",
+    "gradient_norm": "a gradient norm that is zero, or grows until now",
+    "constant_metric": "a loss or a result that never changes",
+    "epoch_jump": "a loss that follows the place in the epoch, from the order of the data",
+    "validation_gap": "validation far from training from the first evaluation on",
+    "core_loss": "a core whose loss has another level than the others",
+    "lr_scaling": "a learning rate scaled by the cores while the batch is not",
 }
 """What each rule looks for."""
 WORST = 3
@@ -96,7 +118,15 @@ def line(verdict: Verdict) -> str:
 def worst(verdicts: Sequence[Verdict]) -> list[str]:
     """The lines for the end of a run: the worst that were found, if they cost enough or ended it."""
     shown = [verdict for verdict in found(verdicts) if verdict.fatal or (verdict.share or 0.0) >= SHARE_MIN]
-    return [f"slow: {line(verdict)}" if not verdict.fatal else line(verdict) for verdict in shown[:WORST]]
+    lines = [f"slow: {line(verdict)}" if not verdict.fatal else line(verdict) for verdict in shown[:WORST]]
+    return lines + [f"learning: {line(verdict)}" for verdict in found(verdicts) if verdict.is_learning][:WORST]
+
+
+def since(verdict: Verdict) -> str:
+    """`since epoch 3`, of a verdict on learning; empty for others."""
+    if verdict.since_epoch:
+        return f"since epoch {verdict.since_epoch}"
+    return f"since step {fmt.count(verdict.since_step)}" if verdict.since_step is not None else ""
 
 
 def blocks(verdicts: Sequence[Verdict], run: str | None = None) -> Iterator[str]:
@@ -135,13 +165,15 @@ def checked(verdicts: Sequence[Verdict]) -> str:
 def _block(verdict: Verdict, run: str | None) -> Iterator[str]:
     place = verdict.where or (f"line unknown: {verdict.line_reason}" if verdict.line_reason else "")
     inside = f"in {verdict.function}" if verdict.where and verdict.function not in (None, "", "<module>") else ""
-    head = "  ".join(filter(None, (f"{place} {inside}".strip(), cost(verdict))))
+    head = "  ".join(filter(None, (f"{place} {inside}".strip(), cost(verdict), since(verdict))))
     if verdict.status == "hint":
         head = "  ".join(filter(None, ("hint", head)))
     title = f"{TITLES[verdict.rule]:<{INDENT}}"
     rows = [verdict.text, "; ".join(verdict.evidence), f"overlaps with {verdict.overlap}" if verdict.overlap else ""]
     if verdict.fix:
         rows.append("; ".join(filter(None, (f"fix: {verdict.fix}", gain(verdict)))))
+    if verdict.keep is not None:
+        rows.append(f"keep: {verdict.keep}")
     if run is not None and (command := try_command(verdict, run)):
         rows.append(f"measure it: {command}")
     shown = list(filter(None, (head, *rows)))

@@ -33,6 +33,7 @@ _SINCE = re.compile(r"(?:,| since) step [\d,]*\d")
 
 def alarms_of(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alarm]:
     """The problems of a run besides its condition. `verdicts` are those on the snapshot."""
+    verdicts = tuple(verdicts)
     shown = [Alarm(trouble, clean(trouble)) for trouble in snapshot.troubles]
     if snapshot.topology is not None and snapshot.topology.device_warning:
         # The log has the full message.
@@ -55,6 +56,9 @@ def alarms_of(snapshot: Snapshot, verdicts: Iterable[Verdict] = ()) -> list[Alar
     costly = _slow(verdicts)
     if costly is not None:
         shown.append(costly[1])
+    if (vain := next((verdict for verdict in verdicts if verdict.is_severe), None)) is not None:
+        text = f"does not learn: {verdict_lines.TITLES[vain.rule]} {verdict_lines.since(vain)}".rstrip()
+        shown.append(Alarm(f"{SLOW} {vain.rule}", f"{text}; W: why"))
     if snapshot.damage.regions:
         regions = len(snapshot.damage.regions)
         lost = f", {fmt.count(snapshot.damage.lost_records)} events lost" if snapshot.damage.lost_records else ""

@@ -1,4 +1,4 @@
-"""The diagnosis panel: what slows the run down, worst first; in full screen with the evidence and the fix."""
+"""The diagnosis panel: what slows the run down or keeps it from learning, worst first; in full screen with evidence."""
 
 from __future__ import annotations
 
@@ -223,6 +223,8 @@ def _cost(verdict: Verdict) -> str:
     """`8.3 s   12 %`, or `7 % of a step` if it is not known since when."""
     if verdict.status == "hint":
         return "hint"
+    if verdict.is_learning:
+        return verdict_lines.since(verdict)
     if verdict.lost_s is None:
         of_step = f"{verdict_lines.percent(1 - 1 / verdict.speedup)} of a step" if verdict.speedup else "cost unknown"
         return "fatal" if verdict.fatal else of_step
@@ -266,6 +268,7 @@ def _block(verdict: Verdict, run: str, width: int, *, chosen: bool) -> Iterator[
         ("evidence", verdict.evidence, "label"),
         ("overlaps", [f"with {verdict.overlap}"] if verdict.overlap else [], "label"),
         ("fix", [verdict.fix] if verdict.fix else [], "strong"),
+        ("keep", [verdict.keep] if verdict.keep else [], "strong"),
         ("gain", [verdict_lines.gain(verdict)] if verdict_lines.gain(verdict) else [], "good"),
         ("measure", [command] if (command := verdict_lines.try_command(verdict, run)) else [], "strong"),
     ]

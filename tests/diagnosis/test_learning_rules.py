@@ -1,0 +1,121 @@
+"""Verdicts on learning: none on healthy curves, and the right one on curves of trainings with a fault."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tests.diagnosis import curves, learning_corpus
+from tests.diagnosis.curves import Training
+from tests.diagnosis.runs import by_rule
+from tests.diagnosis.smallest_curves import SMALLEST
+from tputui.diagnosis.curve import Curve
+from tputui.diagnosis.diagnose import VERDICT_TESTS, diagnose
+from tputui.diagnosis.learning_rules import learning_verdicts
+from tputui.diagnosis.verdict import LearningRule, Verdict, found
+from tputui.state import conditions
+from tputui.text import verdict_lines
+
+SEEDS = range(3)
+
+
+def verdicts_on(run: Training) -> tuple[Verdict, ...]:
+    return found(learning_verdicts(curves.snapshot(run)))
+
+
+def alarms(runs: Sequence[Training]) -> list[tuple[str, str]]:
+    return [(run.name, verdict.text) for run in runs for verdict in verdicts_on(run)]
+
+
+def missed(runs: Sequence[Training]) -> list[str]:
+    return [
+        run.name
+        for run in runs
+        if not any({*verdict.rules} & {*run.fault.split()} for verdict in verdicts_on(run))
+    ]  # fmt: skip
+
+
+def test_healthy_trainings_raise_no_alarm() -> None:
+    healthy = [run for run in curves.recorded() if not run.fault]
+    healthy += learning_corpus.made(learning_corpus.HEALTHY, SEEDS)
+    assert len(healthy) >= 40
+    assert alarms(healthy) == []
+
+
+def test_nine_of_ten_faults_are_found() -> None:
+    real = [run for run in curves.recorded() if run.fault]
+    faulty = real + learning_corpus.made(learning_corpus.FAULTY, SEEDS)
+    assert len(faulty) >= 60
+    assert len(real) >= len(faulty) / 3
+    assert len(missed(faulty)) <= 0.1 * len(faulty), missed(faulty)
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e4])
+def test_the_unit_of_the_loss_changes_no_verdict(factor: float) -> None:
+    def in_unit(kinds: Sequence[object]) -> list[Training]:
+        made = learning_corpus.made(tuple(kinds), range(1))  # type: ignore[arg-type]
+        return [learning_corpus.scaled(run, factor) for run in made if run.fault != "guessing"]
+
+    assert alarms(in_unit(learning_corpus.HEALTHY)) == []
+    assert missed(in_unit(learning_corpus.FAULTY)) == []
+
+
+@pytest.mark.parametrize("count", [20, 100, 100_000])
+def test_a_falling_loss_raises_no_alarm_at_any_length(count: int) -> None:
+    rng = random.Random(count)
+    loss = [0.3 + 2 * math.exp(-5 * at / count) + rng.gauss(0, 0.1) for at in range(count)]
+    assert alarms([Training("falls", "", loss, lr=[1e-3])]) == []
+
+
+def test_noise_is_that_of_the_curve_without_its_trend_and_jumps() -> None:
+    rng = random.Random(0)
+    values = [5 - 0.01 * at + (3 if at > 500 else 0) + rng.gauss(0, 0.2) for at in range(1000)]
+    assert Curve(range(1000), values).noise == pytest.approx(0.2, rel=0.15)
+
+
+def test_overfitting_says_since_when_by_how_much_and_what_to_keep() -> None:
+    loss = [2.0 * 0.995**at + 0.01 * (at % 2) for at in range(1200)]
+    valid = [1.5, 1.1, 0.8, 0.85, 0.95, 1.05, 1.15, 1.2, 1.3, 1.38, 1.45, 1.5]
+    run = Training("overfits", "overfitting", loss, epoch_steps=100, valid=valid, lr=[1e-3])
+    (verdict,) = verdicts_on(run)
+    assert (verdict.rule, verdict.since_epoch, verdict.since_step) == ("overfitting", 3, 300)
+    assert verdict.text == "validation gets worse since epoch 3 while training gets better"
+    printed = "\n".join(verdict_lines.blocks([verdict]))
+    assert printed.startswith("overfitting     since epoch 3")
+    assert "valid loss 0.8000 at epoch 3, now" in printed
+    assert "keep the best checkpoint" in printed
+
+
+def test_a_short_run_has_no_answer_yet() -> None:
+    run = Training("short", "", [2.0, 1.9, 1.8], lr=[1e-3], epoch_steps=1, valid=[2.0])
+    (verdict,) = by_rule(diagnose(curves.snapshot(run)), "plateau", "not enough data yet")
+    assert verdict.text == "3 of the 20 values of the training loss that it needs"
+
+
+@pytest.mark.parametrize("rule", SMALLEST)
+def test_the_curve_on_the_page_shows_its_rule_and_no_other(rule: LearningRule) -> None:
+    assert [verdict.rule for verdict in verdicts_on(SMALLEST[rule])] == [rule]
+
+
+def test_one_cause_has_one_verdict() -> None:
+    run = learning_corpus.frozen(random.Random(1))
+    (verdict,) = verdicts_on(run)
+    assert verdict.rule == "learning_rate"
+    assert "constant_metric" in verdict.joined
+
+
+def test_a_verdict_is_a_condition_of_alerts() -> None:
+    snapshot = curves.snapshot(learning_corpus.overfits(random.Random(1)))
+    assert conditions.parse("overfitting", VERDICT_TESTS).holds(snapshot)
+    assert not conditions.parse("divergence or plateau", VERDICT_TESTS).holds(snapshot)
+    with pytest.raises(conditions.InvalidCondition, match="neither a state"):
+        conditions.parse("overfit", VERDICT_TESTS)
+
+
+def test_a_training_that_is_in_vain_is_named_at_the_end() -> None:
+    run = learning_corpus.no_rate(random.Random(1))
+    (line,) = verdict_lines.worst(diagnose(curves.snapshot(run)))
+    assert line == "learning: learning rate: the learning rate is 0 from the first step on, so nothing is learned"
