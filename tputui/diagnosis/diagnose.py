@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules
+from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules, rhythm_rules
 from tputui.diagnosis.coverage import unchecked
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
@@ -32,6 +32,8 @@ RULES: tuple[Rule, ...] = (
     input_rules.input_bound,
     input_rules.tracing_bound,
     input_rules.padding,
+    rhythm_rules.slow_steps,
+    rhythm_rules.garbage,
     compile_rules.batch_multiple,
     compile_rules.feature_multiple,
     compile_rules.precision,
@@ -58,6 +60,8 @@ TIMED: tuple[Rule, ...] = (
     input_rules.input_bound,
     input_rules.tracing_bound,
     input_rules.padding,
+    rhythm_rules.slow_steps,
+    rhythm_rules.garbage,
 )
 """Rules about shares of the time, which CPU cores cannot answer for a TPU."""
 

@@ -17,6 +17,8 @@ RuleName = Literal[
     "compile_limit",
     "input",
     "tracing",
+    "slow_steps",
+    "garbage",
     "extra_execution",
     "padding",
     "batch_multiple",

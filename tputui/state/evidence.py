@@ -31,6 +31,7 @@ from tputui.state.evidence_groups import (
     total,
 )
 from tputui.state.state_struct import Count, StateStruct
+from tputui.state.step_times import STEPS_KEPT, TimedSteps, with_newest
 from tputui.telemetry import events as ev
 
 GROUPS_MAX = 256
@@ -88,6 +89,8 @@ class Evidence(StateStruct):
     """Compilations after warm-up by the runtime's counters."""
     late_compile_s: Seconds = 0.0
     """Time of the compilations after warm-up by the runtime's counters, at most."""
+    times: Annotated[list[TimedSteps], msgspec.Meta(max_length=STEPS_KEPT + 1)] = msgspec.field(default_factory=list)
+    """The newest steps, in order and without a gap."""
     revision: Count = 0
     """Number of events that changed it."""
 
@@ -250,6 +253,12 @@ class Evidence(StateStruct):
             self.phases_s[phase] = total(self.phases_s.get(phase, 0.0), seconds)
         self.num_beats += 1
 
+    def add_times(self, event: ev.ProgressReported) -> None:
+        """Adds the wall times of a report."""
+        if event.timed_steps or self.times:
+            self.times = with_newest(self.times, event)
+            self.revision += 1
+
     def add_counters(self, before: ev.XlaMetricsRead | None, event: ev.XlaMetricsRead) -> None:
         """Adds the compilations after warm-up since the counters before. Counters that fell began anew."""
         late, all_s = event.recompiles, event.compile_s
@@ -285,6 +294,7 @@ def of_process(journals: Sequence[Evidence]) -> Evidence:
         whole.programs.update(one.programs)
         whole.unsupported = _without_repeats([*whole.unsupported, *one.unsupported])
         whole.input = one.input or whole.input
+        whole.times = one.times or whole.times
         if one.num_beats and not whole.num_beats:
             whole.phases_s, whole.num_beats = one.phases_s, one.num_beats
     # The counters of each journal are those of the process since it started.
@@ -310,6 +320,7 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
         unsupported=_without_repeats([item for one in found for item in one.unsupported]),
         programs={name: programs[name] for name in sorted(programs)},
         input=max(waiting, key=lambda one: one.waited_s, default=None),
+        times=next((one.times for one in found if one.times), []),
         phases_s=first.phases_s.copy(),
         num_beats=first.num_beats,
         late_compiles=counters.late_compiles,
