@@ -25,7 +25,7 @@ from tputui.cli.arguments import parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
-from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, rehearsed, runtimes_of, steps_of
+from tputui.diagnosis.rehearsal import PredictedMemory, Rehearsal, fits, program_needs, rehearsed, runtimes_of, steps_of
 from tputui.environment import environment_problem, installed
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -402,6 +402,10 @@ def _memory(snapshot: Snapshot, sizes: Path | None) -> PredictedMemory:
             source=f"{source} in {predicted.precision}, without the compiler's working space",
             tpus=fits(predicted.total_bytes),
         )
+    if needs := program_needs(snapshot):
+        source = f"the largest of {fmt.counted(len(needs), 'program')}, by the compiler of the CPU"
+        largest_bytes = needs[0].total_bytes
+        return PredictedMemory(core_bytes=largest_bytes, source=source, tpus=fits(largest_bytes), programs=needs)
     if sizes is None:
         return PredictedMemory(
             core_bytes=None, source="your PT_XLA_DEBUG variables send the sizes of programs elsewhere"

@@ -87,6 +87,14 @@ def _collections(run: DiagnosedRun) -> str | None:
     return None if is_measured else "garbage collections are not measured"
 
 
+def _of_jax(run: DiagnosedRun) -> str | None:
+    return None if "jax" in _runtimes(run) else "the run does not use JAX"
+
+
+def _compilations(run: DiagnosedRun) -> str | None:
+    return None if run.evidence.compiles else "this run records no compilations"
+
+
 def _cores(run: DiagnosedRun) -> str | None:
     devices = run.snapshot.devices
     return None if devices is not None and devices.cores else "no readings of TPU cores"
@@ -111,6 +119,9 @@ _REASONS: Mapping[RuleName, Callable[[DiagnosedRun], str | None]] = {
     "memory_trend": _memory,
     "tracing": _tracing,
     "slow_steps": _timed_steps,
+    "compile_cache": _compilations,
+    "donation": _of_jax,
+    "replicated": _of_jax,
     "garbage": _collections,
     "padding": _evaluation,
     "batch_multiple": _batch,

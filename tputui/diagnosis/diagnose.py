@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules, rhythm_rules
+from tputui.diagnosis import (
+    compile_rules,
+    device_rules,
+    host_rules,
+    input_rules,
+    memory_rules,
+    program_rules,
+    rhythm_rules,
+)
 from tputui.diagnosis.coverage import unchecked
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
@@ -34,6 +42,9 @@ RULES: tuple[Rule, ...] = (
     input_rules.padding,
     rhythm_rules.slow_steps,
     rhythm_rules.garbage,
+    program_rules.compile_cache,
+    program_rules.donations,
+    program_rules.replicated_inputs,
     compile_rules.batch_multiple,
     compile_rules.feature_multiple,
     compile_rules.precision,
@@ -62,6 +73,7 @@ TIMED: tuple[Rule, ...] = (
     input_rules.padding,
     rhythm_rules.slow_steps,
     rhythm_rules.garbage,
+    program_rules.compile_cache,
 )
 """Rules about shares of the time, which CPU cores cannot answer for a TPU."""
 

@@ -19,6 +19,8 @@ SHARE_MIN = 0.05
 """Share of the time of steps from which it is a finding: XProf's advice names what takes 5 % of a step."""
 EXPLAINED = 0.6
 """Share of the extra time that a measured cause must have taken at least."""
+WAITS = ", waiting for its batch"
+"""In the text of a verdict on steps that wait for their batch."""
 NEAR = 0.25
 """Relative difference up to which reads at a line are as frequent as the slow steps."""
 
@@ -165,10 +167,10 @@ def _input_cause(run: DiagnosedRun, period: Period) -> tuple[str, str]:
     threads = run.evidence.input.threads if run.evidence.input is not None else data.get("workers")
     ahead = data.get("prefetch_batches")
     if isinstance(threads, int) and isinstance(ahead, int) and threads > 0 and period.steps == threads * ahead:
-        return ", waiting for its batch: as often as workers x prefetched batches", fix
+        return f"{WAITS}: as often as workers x prefetched batches", fix
     if isinstance(threads, int) and threads > 1 and period.steps == threads:
-        return f", waiting for its batch: as often as there are workers, {threads}", fix
-    return ", waiting for its batch", fix
+        return f"{WAITS}: as often as there are workers, {threads}", fix
+    return WAITS, fix
 
 
 def _cause(run: DiagnosedRun, period: Period) -> tuple[str, str]:

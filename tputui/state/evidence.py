@@ -134,6 +134,8 @@ class Evidence(StateStruct):
             seconds=event.seconds or 0.0,
             num_timed=event.count if event.seconds is not None else 0,
             num_cached=event.count if event.cached else 0,
+            num_missed=event.count if event.cached is False else 0,
+            cached_s=(event.seconds or 0.0) if event.cached else 0.0,
             first_step=step,
             last_step=step,
             num_epochs=1,
@@ -393,8 +395,17 @@ def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved
         for spec in event.inputs[:_SIZES_MAX]
     ]  # fmt: skip
     matmuls = event.matmuls if event.matmuls is None else [_bounded_matmul(one) for one in event.matmuls[:_SIZES_MAX]]
+    frame = event.user_frame
+    if frame is not None:
+        frame = replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function))
+    unused = [
+        ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX])
+        for spec in event.unused_donations[:_SIZES_MAX]
+    ]
     flops = event.flops if event.flops is not None and math.isfinite(event.flops) else None
-    return replace(event, program=name, inputs=specs, matmuls=matmuls, flops=flops)
+    return replace(
+        event, program=name, inputs=specs, matmuls=matmuls, flops=flops, user_frame=frame, unused_donations=unused
+    )
 
 
 def _bounded_matmul(matmul: ev.MatmulObserved) -> ev.MatmulObserved:
