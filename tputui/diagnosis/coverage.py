@@ -92,7 +92,9 @@ def _of_jax(run: DiagnosedRun) -> str | None:
 
 
 def _compilations(run: DiagnosedRun) -> str | None:
-    return None if run.evidence.compiles else "this run records no compilations"
+    if run.evidence.compiles:
+        return None
+    return run.unsupported("compilations") or "no compilation was seen"
 
 
 def _cores(run: DiagnosedRun) -> str | None:
