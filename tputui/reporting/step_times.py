@@ -11,6 +11,7 @@ import gc
 import math
 import os
 import weakref
+from operator import sub
 from time import perf_counter
 from typing import Any
 
@@ -38,8 +39,11 @@ class StepTimes:
 
     def extend(self, ends: list[float]) -> None:
         """Steps ended, in order."""
-        for at in ends:
-            self.ended(at)
+        if ends:
+            before = [self._ended_at, *ends]
+            if len(self._times) <= TIMES_MAX:
+                self._times += map(sub, ends, before)
+            self._before, self._ended_at = before[-2:]
 
     def date(self, ended_at: float) -> None:
         """Corrects the end of the newest step."""
