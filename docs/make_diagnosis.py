@@ -171,6 +171,58 @@ ENTRIES: dict[RuleName, Entry] = {
         note="Only the last distance is used, so one line less in the loop saves most of the tracing. Other fixes "
         "trace the step once: `torch_xla.compile` for the step, or `torch_xla.experimental.scan` over time steps.",
     ),
+    "slow_steps": Entry(
+        "Every Nth step takes longer than the others, by 5 % of the time of all or more. The newest 4,096 steps are "
+        "timed one by one, as far as they have at most 1,024 in a report, without evaluations, saves and reports. A "
+        "period is named only if slow steps at random would show such a one with a probability below one in a million: "
+        "of 320 random series with pauses, bursts and drift none has one. If the wait for batches explains most of it, "
+        "the verdict says so, and is a part of that on the input if there is one. Otherwise it names what is as "
+        "frequent: a save, an epoch, a logged value, a line that reads. With torch_xla or JAX, where the host runs "
+        "ahead of the device, a rhythm of unknown cause is a hint.",
+        "long/weights_every_25.py",
+        (
+            (
+                "        weights = sorted(model.weight.flatten().tolist())\n"
+                "        quantiles = [weights[len(weights) * part // 10] for part in range(10)]\n",
+                "        quantiles = model.weight.detach().quantile(torch.arange(10) / 10).tolist()\n",
+            ),
+        ),
+        steps=0,
+    ),
+    "garbage": Entry(
+        "Python's garbage collector takes 5 % of the time of the steps or more, by `gc.callbacks` of a process that "
+        "reports steps. A collection of the oldest generation traverses every object in memory, such as those of a "
+        "data set of lists and dicts. Two calls of a function per collection are what it costs. Training by the engine "
+        "does not measure it.",
+        "long/collected_examples.py",
+        (("model = torch.nn.Linear(64, 1)\n", "gc.collect()\ngc.freeze()\nmodel = torch.nn.Linear(64, 1)\n"),),
+        steps=0,
+    ),
+    "compile_cache": Entry(
+        "Programs compiled for a minute or more in warm-up. Without a persistent cache the seconds are what the next "
+        "start would save; if there is one that did not have them, it is a hint. Of torch_xla the counter "
+        "`PersistentCacheMiss` tells, of JAX its events of the cache.",
+        note="No program of the suite compiles for a minute; the rule is tested with made-up compilations.",
+    ),
+    "donation": Entry(
+        "A program of JAX may overwrite an input (`donate_argnums`), but no result has its type and shape, so that its "
+        "memory is not reused. The inputs are compared when the program is lowered. A hint, from 1 KiB on.",
+        "jax/donated_batch.py",
+        (("donate_argnums=(0, 1)", "donate_argnums=0"),),
+        steps=0,
+    ),
+    "replicated": Entry(
+        "A program of JAX runs on several devices, and each has a whole copy of all of its inputs, so that all compute "
+        "the same; or of 1 GiB or more of inputs while others are split. A hint. The inputs and their sharding are "
+        "read when the program is compiled. A `device_put` or an implicit reshard in each step is not observed: "
+        "JAX reports neither, and a hook would cost each call.",
+        "jax/whole_batch.py",
+        (
+            ("PartitionSpec())\n", 'PartitionSpec())\nsplit = NamedSharding(mesh, PartitionSpec("data"))\n'),
+            ("np.ones((128, 256), np.float32), whole)", "np.ones((128, 256), np.float32), split)"),
+        ),
+        steps=0,
+    ),
     "extra_execution": Entry(
         "A step runs more programs than it needs: it calls `torch_xla.sync()` more than once, or reads a value before "
         "the sync, so that the runtime computes a part of the step by itself. Each program costs a dispatch, and "

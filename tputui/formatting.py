@@ -83,6 +83,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def ordinal(number: int) -> str:
+    """`1st`, `32nd`, `113th`."""
+    suffix = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{suffix}"
+
+
 def epoch_of(epoch: int, num_epochs: int) -> str:
     """`3/10`, or `3` if the number of epochs is not known, which is 0."""
     return f"{epoch}/{num_epochs}" if num_epochs else str(epoch)

@@ -21,7 +21,7 @@ from engine.parallel.base import Strategy
 from engine.task import Plan
 from engine.xla import backend
 from engine.xla.runtime_counters import DeviceMemory, ProgramCounters
-from tputui.reporting import Progress, Reporter, Request, RequestServer, SectionTimer, StepTracer
+from tputui.reporting import Progress, Reporter, Request, RequestServer, SectionTimer, StepTimes, StepTracer
 from tputui.reporting import events as ev
 
 _MIN_S = 1e-6
@@ -67,6 +67,11 @@ class EventEmitter:
         self._reporter = reporter
         self._memory = DeviceMemory(strategy.core_ids, strategy.device)
         self._newest_memory: ev.MemorySampled | None = None
+        self.times = StepTimes()
+        """Wall times of the steps since the last report."""
+        self._timed = (0, "")
+        self._waited_s = 0.0
+        """Wait for batches up to the last report of the epoch."""
         self._pace_since = 0.0
         self._pace_compile_s = 0.0
         self._reported_compile_s = 0.0
@@ -118,11 +123,13 @@ class EventEmitter:
     def begin_epoch(self, at: Position) -> None:
         """Restarts the section timer and the pace."""
         self.sections.restart()
+        self._waited_s = 0.0
         started = time.time()
         if self._blocks is not None:
             self._blocks.begin_epoch()
         self.progress.epoch = at.epoch
         self.restart_pace()
+        self.times.skip()
         self.emit(ev.EpochStarted(t=started, epoch=at.epoch, first_step=at.step + 1))
 
     def end_epoch(
@@ -165,6 +172,7 @@ class EventEmitter:
         """Mean wall time of the steps since `restart_pace`, without the time of compiling."""
         wall_s = time.perf_counter() - self._pace_since
         compile_s = self.programs.compile_s - self._pace_compile_s
+        self._timed = self.times.take(steps)
         return max(wall_s - compile_s, _MIN_S) / steps
 
     def report_steps(self, at: Position, losses: Float32s, step_s: float, *, lr: float, report_steps: int) -> None:
@@ -173,6 +181,9 @@ class EventEmitter:
         losses = self._of_host(losses)
         self._reporter.record_steps(at.step - len(losses) + 1, losses, losses.shape[1])
         self.progress.reported_step = at.step
+        sections_s = self.sections.totals()
+        waited_s = sections_s.get("data", 0.0)
+        before, self._waited_s = self._waited_s, waited_s
         self.emit(
             ev.ProgressReported(
                 t=time.time(),
@@ -183,7 +194,10 @@ class EventEmitter:
                 examples_per_s=self._plan.config.global_batch / step_s,
                 lr=lr,
                 report_steps=report_steps,
-                sections_s=self.sections.totals(),
+                sections_s=sections_s,
+                timed_steps=self._timed[0],
+                steps_s=self._timed[1],
+                waited_s=max(0.0, waited_s - before),
             )
         )
 
@@ -228,6 +242,7 @@ class EventEmitter:
 
     def checkpoint_saved(self, saved: SavedCheckpoint, at: Position, *, epoch: int, reason: str, best: bool) -> None:
         """A checkpoint is on disk, and the older ones that it replaces are removed."""
+        self.times.skip()
         self.emit(
             ev.CheckpointSaved(
                 t=time.time(),

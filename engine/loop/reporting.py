@@ -96,6 +96,9 @@ class StepReporter:
         self._fetch()
         with self._events.sections.section("execute"):
             self._events.programs.run(program)
+        if self._events.programs.compile_s > compiled_s:
+            self._events.times.skip()
+        self._events.times.ended(time.perf_counter())
         self._is_traced = False
         self._events.progress.step = at.step
         self._emit()
@@ -138,6 +141,9 @@ class StepReporter:
             self.buffer.interval.retune(step_s)
             host_pace = self._host_pace(at, len(values.means), step_s)
             self._write = partial(self._write_steps, at, lr, values, step_s, host_pace)
+            if len(values.means) > 1:
+                # The next step waited for the device in place of those before.
+                self._events.times.skip()
         self._events.restart_pace()
 
     def _emit(self) -> None:

@@ -149,3 +149,11 @@ def test_metric_service_of_the_tpu_runtime_answers_or_says_why_not(tmp_path: Pat
     assert f"port {port}: no TPU runtime answers" in metrics(TPU_RUNTIME_METRICS_PORTS=port).text
     bad = metrics(TPU_RUNTIME_METRICS_PORTS="8431;8432")
     assert (bad.level, bad.next) == ("warn", "unset TPU_RUNTIME_METRICS_PORTS")
+
+
+def test_a_libtpu_that_is_too_old_for_the_chip_is_named() -> None:
+    finding = doctor._libtpu("0.0.21", {"TPU v7x"})
+    assert (finding.level, finding.next) == ("warn", "pip install 'libtpu>=0.0.42.1'")
+    assert "0.0.21 may not know TPU v7x chips" in finding.text
+    assert doctor._libtpu("0.0.52", {"TPU v7x"}).level == "ok"
+    assert doctor._libtpu("0.0.21", {"TPU v5e"}).level == "ok"

@@ -153,7 +153,7 @@ def _page(comparison: Comparison) -> Iterable[str]:
     yield ""
     yield inert(comparison.quality.sentence)
     yield from (inert(verdict.sentence) for verdict in comparison.verdicts if verdict is not None)
-    yield from (inert(cause) for cause in comparison.causes if cause is not None)
+    yield from (inert(line) for line in (*comparison.causes, *comparison.upgrades) if line is not None)
     yield from (inert(result.sentence) for result in comparison.limits)
     order = [comparison.base, *(index for index in range(len(comparison.runs)) if index != comparison.base)]
     heads = [comparison.runs[index].label for index in order]

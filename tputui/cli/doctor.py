@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import locale
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,9 @@ EXIT_CODES = exit_codes(
 RUN_HELP = "run to diagnose, by name or directory, or a log by path (default: check this machine)"
 
 Level = Literal["ok", "warn", "bad"]
+LIBTPU_MIN = {"TPU v7x": "0.0.42.1"}
+"""Versions of libtpu that kinds of chips need, where one is documented. v7x: AI-Hypercomputer/maxdiffusion, pull
+request 471, where an older one ended with `No ba16c7433 device found`."""
 FREE_BYTES_WARN = 2 << 30
 COLUMNS_MIN, LINES_MIN = 80, 24
 
@@ -198,12 +202,25 @@ def _device(devices: environment.Devices, environ: Mapping[str, str], root: Path
     if libtpu is None:
         yield Finding("bad", "libtpu", "not installed; required for the TPU", "pip install 'tputui[tpu]'")
     else:
-        yield Finding("ok", "libtpu", libtpu)
+        yield _libtpu(libtpu, {kind.name for kind in chips.known})
     for holder in devices.holders:
         yield _held(holder)
     if devices.num_hidden:
         text = f"{devices.num_hidden} processes of other users may be using the TPU; their open files cannot be read"
         yield Finding("warn", "device", text, "sudo tputui doctor")
+
+
+def _libtpu(version: str, chips: set[str]) -> Finding:
+    """Whether the runtime is new enough for the chips, as far as a bound is known."""
+    for chip in sorted(chips & LIBTPU_MIN.keys()):
+        if _numbers(version) < _numbers(needed := LIBTPU_MIN[chip]):
+            text = f"{version} may not know {chip} chips, for which others needed {needed}: training would find no TPU"
+            return Finding("warn", "libtpu", text, f"pip install 'libtpu>={needed}'")
+    return Finding("ok", "libtpu", version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
 
 
 def _metric_service(environ: Mapping[str, str], *, has_chips: bool) -> Finding:

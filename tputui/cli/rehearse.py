@@ -31,6 +31,7 @@ from tputui.diagnosis.rehearsal import (
     Rehearsal,
     fits,
     new_findings,
+    program_needs,
     rehearsed,
     runtimes_of,
     steps_of,
@@ -452,6 +453,10 @@ def _memory(snapshot: Snapshot, sizes: Path | None) -> PredictedMemory:
             source=f"{source} in {predicted.precision}, without the compiler's working space",
             tpus=fits(predicted.total_bytes),
         )
+    if needs := program_needs(snapshot):
+        source = f"the largest of {fmt.counted(len(needs), 'program')}, by the compiler of the CPU"
+        largest_bytes = needs[0].total_bytes
+        return PredictedMemory(core_bytes=largest_bytes, source=source, tpus=fits(largest_bytes), programs=needs)
     if sizes is None:
         return PredictedMemory(
             core_bytes=None, source="your PT_XLA_DEBUG variables send the sizes of programs elsewhere"

@@ -13,6 +13,7 @@ import msgspec
 
 from tputui.compare.direction import less_is_better
 from tputui.compare.limits import LimitResult
+from tputui.compare.upgrades import upgrade
 from tputui.compare.verdict import (
     METHOD,
     PaceVerdict,
@@ -116,6 +117,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One per run: which verdict explains most of the difference in wall time to the base; None if none does."""
     limits: list[LimitResult] = []
     """Results of `--max-slowdown` and `--max-worse`."""
+    upgrades: list[str | None] = []
+    """One per run: packages with another version than in the base, and what is slower; None without both."""
 
 
 def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mapping[str, Any] | None] = ()) -> Comparison:
@@ -126,18 +129,24 @@ def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mappin
     if not RUNS_MIN <= len(snapshots) <= RUNS_MAX or not 0 <= base < len(snapshots):
         raise ValueError(f"{len(snapshots)} runs with base {base}")
     runs = [_run(label, snapshot) for label, snapshot in zip(LABELS, snapshots, strict=False)]
+    codes = codes or [None] * len(snapshots)
+    paces = [None if index == base else pace_verdict(run, runs[base]) for index, run in enumerate(runs)]
     return Comparison(
         base=base,
         runs=runs,
         quality=_quality(runs, snapshots[base]),
-        verdicts=[None if index == base else pace_verdict(run, runs[base]) for index, run in enumerate(runs)],
+        verdicts=paces,
         config=diff([snapshot.config for snapshot in snapshots], base),
         plan=diff([_resolved(snapshot) for snapshot in snapshots], base),
-        code=_code_diff(snapshots, codes or [None] * len(snapshots), base),
+        code=_code_diff(snapshots, codes, base),
         method=METHOD,
         causes=[
             None if index == base else cause(LABELS[index], snapshot, LABELS[base], snapshots[base])
             for index, snapshot in enumerate(snapshots)
+        ],
+        upgrades=[
+            None if pace is None else upgrade(pace, snapshot, snapshots[base], code, codes[base])
+            for pace, snapshot, code in zip(paces, snapshots, codes, strict=True)
         ],
     )
 

@@ -78,6 +78,25 @@ def _precision(run: DiagnosedRun) -> str | None:
     return None if plan is not None and plan.precision else _matmuls(run)
 
 
+def _timed_steps(run: DiagnosedRun) -> str | None:
+    return None if run.evidence.times else "the time of single steps is not recorded"
+
+
+def _collections(run: DiagnosedRun) -> str | None:
+    is_measured = any(one.collected_s is not None for one in run.evidence.times)
+    return None if is_measured else "garbage collections are not measured"
+
+
+def _of_jax(run: DiagnosedRun) -> str | None:
+    return None if "jax" in _runtimes(run) else "the run does not use JAX"
+
+
+def _compilations(run: DiagnosedRun) -> str | None:
+    if run.evidence.compiles:
+        return None
+    return run.unsupported("compilations") or "no compilation was seen"
+
+
 def _cores(run: DiagnosedRun) -> str | None:
     devices = run.snapshot.devices
     return None if devices is not None and devices.cores else "no readings of TPU cores"
@@ -101,6 +120,11 @@ _REASONS: Mapping[RuleName, Callable[[DiagnosedRun], str | None]] = {
     "compile_limit": _of_torch_compile,
     "memory_trend": _memory,
     "tracing": _tracing,
+    "slow_steps": _timed_steps,
+    "compile_cache": _compilations,
+    "donation": _of_jax,
+    "replicated": _of_jax,
+    "garbage": _collections,
     "padding": _evaluation,
     "batch_multiple": _batch,
     "feature_multiple": _matmuls,

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
-from tputui.diagnosis import compile_rules, device_rules, host_rules, input_rules, memory_rules
+from tputui.diagnosis import (
+    compile_rules,
+    device_rules,
+    host_rules,
+    input_rules,
+    memory_rules,
+    program_rules,
+    rhythm_rules,
+)
 from tputui.diagnosis.coverage import unchecked
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.learning_rules import learning_verdicts, learning_version, unanswered
@@ -35,6 +43,11 @@ RULES: tuple[Rule, ...] = (
     input_rules.input_bound,
     input_rules.tracing_bound,
     input_rules.padding,
+    rhythm_rules.slow_steps,
+    rhythm_rules.garbage,
+    program_rules.compile_cache,
+    program_rules.donations,
+    program_rules.replicated_inputs,
     compile_rules.batch_multiple,
     compile_rules.feature_multiple,
     compile_rules.precision,
@@ -61,6 +74,9 @@ TIMED: tuple[Rule, ...] = (
     input_rules.input_bound,
     input_rules.tracing_bound,
     input_rules.padding,
+    rhythm_rules.slow_steps,
+    rhythm_rules.garbage,
+    program_rules.compile_cache,
 )
 """Rules about shares of the time, which CPU cores cannot answer for a TPU."""
 

@@ -2,17 +2,18 @@
 
 An operation whose result has another shape in every step runs on the host, and what takes its result compiles again. A
 function that compiles again and again is compiled no more at the limit. The rest of a function behind a graph break
-compiles for each number that is passed on to it.
+compiles for each number that is passed on to it. Steps that wait for their batch in a rhythm are steps that wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.replacements import replacement
+from tputui.diagnosis.rhythm_rules import WAITS
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import Line
 from tputui.telemetry.events import RESULT_OF
@@ -20,7 +21,24 @@ from tputui.telemetry.events import RESULT_OF
 
 def with_one_verdict_per_cause(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts; those with one cause are one."""
-    return list(_with_one_per_break([*_with_one_per_limit([*_with_one_per_result(run, verdicts)])]))
+    by_result = [*_with_one_per_result(run, verdicts)]
+    return list(_with_one_per_wait(_with_one_per_break([*_with_one_per_limit(by_result)])))
+
+
+def _with_one_per_wait(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    """The verdicts; that on the wait for batches includes the one on the rhythm in which steps wait."""
+    every = list(verdicts)
+    part = next((one for one in every if one.rule == "slow_steps" and WAITS in one.text), None)
+    whole = next((one for one in every if (one.rule, one.status) == ("input", "found")), None)
+    for verdict in every:
+        if verdict is whole and part is not None:
+            yield replace(
+                verdict,
+                evidence=[*verdict.evidence, part.text, *part.evidence],
+                joined=[*verdict.joined, part.rule],
+            )
+        elif verdict is not part or whole is None:
+            yield verdict
 
 
 def _with_one_per_break(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:

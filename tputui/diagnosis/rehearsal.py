@@ -11,6 +11,7 @@ from tputui.diagnosis.diagnose import diagnose_rehearsal
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.snapshot import Snapshot
+from tputui.telemetry.events import ProgramMemory
 
 GIB = 1 << 30
 TPUS: Mapping[str, tuple[int, int]] = {
@@ -52,6 +53,14 @@ class PredictedMemory(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     """How it was predicted, or why it is not available."""
     tpus: list[TpuFit] = []
+    programs: list[ProgramNeeds] = []
+    """Of each program, largest first, where its compiler states it."""
+
+
+class ProgramNeeds(ProgramMemory, frozen=True, kw_only=True):
+    """Memory of a program on one device, as the compiler of the CPU states it."""
+
+    program: str
 
 
 class ProgramShapes(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +211,16 @@ def fits(core_bytes: int) -> list[TpuFit]:
     ]
 
 
+def program_needs(snapshot: Snapshot) -> list[ProgramNeeds]:
+    """Memory of each program whose compiler states it, largest first."""
+    needs = [
+        ProgramNeeds(program=one.program, **msgspec.structs.asdict(one.memory))
+        for one in snapshot.evidence.programs.values()
+        if one.memory is not None
+    ]
+    return sorted(needs, key=lambda one: -one.total_bytes)
+
+
 def _shapes(run: DiagnosedRun) -> Shapes:
     plan, evidence = run.snapshot.plan, run.evidence
     programs = [
@@ -213,6 +232,7 @@ def _shapes(run: DiagnosedRun) -> Shapes:
             operations=program.num_operations,
         )
         for program in evidence.programs.values()
+        if program.runtime != "jax"
     ]
     waste = None
     if plan is not None and plan.global_batch > 0 and plan.valid_examples > 0:

@@ -27,10 +27,18 @@ from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from tputui.observers import jax_programs
 from tputui.observers.jax_reads import JaxReads
 from tputui.observers.sinks import CompileReports, attaching, observes_all, process_sink
 from tputui.observers.user_frames import NO_USER_FRAME, UserLine, user_line
-from tputui.telemetry.events import ChangedInput, CodeFrame, CompileObserved, SyncObserved, TopologyDeclared
+from tputui.telemetry.events import (
+    ChangedInput,
+    CodeFrame,
+    CompileObserved,
+    SyncObserved,
+    TensorSpec,
+    TopologyDeclared,
+)
 from tputui.telemetry.stack_frames import owner_of
 
 REPORT_S = 10.0
@@ -224,7 +232,8 @@ its parameters in many shapes."""
 LIVE_FIRST_MAX = 32
 """Compilations of functions that one line defined and that are still in use, such as layers, that count as warm-up."""
 _BACKEND = "/jax/core/compile/backend_compile_duration"
-_PARTS = ("/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/jaxpr_to_mlir_module_duration")
+_LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"
+_PARTS = ("/jax/core/compile/jaxpr_trace_duration", _LOWERED)
 _HIT, _MISS = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
 _LOGGERS = ("jax._src.interpreters.partial_eval", "jax._src.pjit")
 _CACHE_LOGGER = "jax._src.compiler"
@@ -240,6 +249,7 @@ class _Pending(threading.local):
         self.seconds = 0.0
         self.explanations: list[Explanation] = []
         self.cached: bool | None = None
+        self.donations: list[TensorSpec] = []
 
 
 class _Program:
@@ -300,6 +310,9 @@ class JaxCompiles:
     def _on_duration(self, event: str, seconds: float, **facts: Any) -> None:
         if event in _PARTS:
             self._pending.seconds += seconds
+            if event == _LOWERED:
+                with contextlib.suppress(Exception):
+                    self._pending.donations = jax_programs.unused_donations(sys._getframe(1))
         elif event == _BACKEND:
             try:
                 if self._backend is not None:
@@ -315,11 +328,17 @@ class JaxCompiles:
         explanations, pending.explanations = pending.explanations, []
         seconds, pending.seconds = seconds + pending.seconds, 0.0
         cached, pending.cached = pending.cached, None
+        donations, pending.donations = pending.donations, []
         name = name.removeprefix("jit(").removeprefix("pmap(").removesuffix(")") if "(" in name else name
         explanation = next((entry for entry in explanations if entry.function == name), None)
         line = user_line(frame)
         step = process_sink.step
-        late = self._is_late(name, _function_at(frame), line.frame)
+        function = _function_at(frame)
+        late = self._is_late(name, function, line.frame)
+        if not late and is_users(function):
+            with contextlib.suppress(Exception):
+                if (program := jax_programs.observed(frame, name, line.frame, donations)) is not None:
+                    process_sink.emit(program)
         if late:
             self._late += 1
             if self._late == EXPLAINED_MAX:
@@ -351,14 +370,13 @@ class JaxCompiles:
     def _is_late(self, name: str, function: Any, line: CodeFrame | None) -> bool:
         """Whether a compilation is not one of the first runs of a program; counts it."""
         code = _code_of(function)
-        is_users = code is not None and owner_of(code.co_filename) == "user"
         key: tuple[object, ...] = (name, line.file, line.line) if line is not None else (name,)
-        if code is not None and is_users:
+        if code is not None and is_users(function):
             key = (code.co_filename, code.co_firstlineno, code.co_name)
         with self._lock:
             program = self._programs.setdefault(key, _Program())
             program.compiled += 1
-            if not is_users:
+            if not is_users(function):
                 return program.compiled > EAGER_FIRST_MAX
             live = [earlier for earlier in (ref() for ref in program.functions) if earlier is not None]
             if any(earlier is function for earlier in live):
@@ -429,6 +447,12 @@ def _unwrapped(function: Any) -> Any:
             return function
         function = inner
     return function
+
+
+def is_users(function: Any) -> bool:
+    """Whether a function is the user's, not an operation of JAX."""
+    code = _code_of(function)
+    return code is not None and owner_of(code.co_filename) == "user"
 
 
 def _code_of(function: Any) -> CodeType | None:

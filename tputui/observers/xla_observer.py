@@ -68,6 +68,7 @@ class XlaObserver:
         this counts as a recompile; the first evaluation does."""
         self._sink = sink
         self._runtime = runtime = XlaRuntime()
+        self._cache_misses = 0
         self._reports_totals = reports_totals
         self._late_read_compiles = late_read_compiles
         self._lock = threading.RLock()
@@ -365,8 +366,16 @@ class XlaObserver:
             user_frame=line.frame,
             line_reason=line.reason,
             changed_inputs=None if place.warm_up else changed,
+            cached=self._missed_cache(),
         )
         self._compiles.add(event)
+
+    def _missed_cache(self) -> bool | None:
+        """False if the persistent cache had none of what was compiled since the last call; None if there is none: a
+        program that it has is not compiled."""
+        misses = self._runtime.count("PersistentCacheMiss")
+        before, self._cache_misses = self._cache_misses, misses
+        return False if misses > before else None
 
     def _open_window(self, reason: Reason) -> None:
         thread = self._threads.own

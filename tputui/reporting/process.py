@@ -25,6 +25,7 @@ from tputui.reporting.process_exit import as_consequence
 from tputui.reporting.progress import Progress
 from tputui.reporting.reported_process import HEARTBEAT_INTERVAL_S, ReportedProcess
 from tputui.reporting.requests import RunRequests
+from tputui.reporting.step_times import Collections, StepTimes
 from tputui.telemetry import events as ev
 from tputui.telemetry import provenance, rundir
 from tputui.telemetry.codec import escape_surrogates
@@ -55,6 +56,8 @@ class MeanPace(NamedTuple):
     """Examples per step."""
     data_s: float | None
     """Seconds per step that were spent waiting for batches; None if that is not measured."""
+    timed: tuple[int, str] = (0, "")
+    """`timed_steps` and `steps_s` of the report."""
 
 
 class StepPace:
@@ -76,6 +79,7 @@ class StepPace:
         self._steps_before = self._examples_before = 0
         self._data_s: float | None = None
         """Time of waiting for batches that is in no report yet; None if that was never measured."""
+        self.times = StepTimes()
 
     @property
     def step(self) -> int:
@@ -91,6 +95,7 @@ class StepPace:
             self.num_steps += num_steps
             self.num_examples += num_examples
             self.stepped_at = time.perf_counter()
+            self.times.ended(self.stepped_at, num_steps)
 
     def count_queued(self, examples: int) -> tuple[int, list[QueuedStep]]:
         """Counts the queued steps, of `examples` each; returns those that were not counted yet, and the first one's
@@ -102,6 +107,7 @@ class StepPace:
                 self.num_steps += len(queued)
                 self.num_examples += len(queued) * examples
                 self.stepped_at = max(self.stepped_at, queued[-1][2])
+                self.times.extend([ended_at for _, _, ended_at in queued])
             return first, queued
 
     def drop_counted(self) -> None:
@@ -128,12 +134,14 @@ class StepPace:
             if self.num_steps == 1:
                 self._reported_at = ended_at
             self.stepped_at = ended_at
+            self.times.date(ended_at)
 
     def pause(self, seconds: float) -> None:
         """Leaves out time that ends now."""
         with self._lock:
             self._paused_s += seconds
             self.stepped_at = time.perf_counter()
+            self.times.skip()
 
     def wait_for_data(self, seconds: float) -> None:
         """Adds time in which the thread waited for a batch."""
@@ -154,7 +162,8 @@ class StepPace:
                 waited_s = min(self._data_s, spent_s)
                 self._data_s -= waited_s
                 data_s = waited_s / num_steps
-            pace = MeanPace(num_steps, spent_s / num_steps, (examples - self._examples_before) / num_steps, data_s)
+            examples_a_step = (examples - self._examples_before) / num_steps
+            pace = MeanPace(num_steps, spent_s / num_steps, examples_a_step, data_s, self.times.take(num_steps))
             self._reported_at, self._paused_s = at, 0.0
             self._steps_before, self._examples_before = steps, examples
             return pace
@@ -196,6 +205,8 @@ class RunProcess(ReportedProcess):
         self._ended = threading.Event()
         self._leaving = threading.Lock()
         self._memories = JaxMemory(), CudaMemory(rank)
+        self.collections = Collections()
+        self.collections.start()
         self.requests = RunRequests(self)
         self._thread = threading.Thread(target=self._run_until_ended, name="tputui-heartbeat", daemon=True)
         self._thread.start()
@@ -320,6 +331,7 @@ class RunProcess(ReportedProcess):
             return
         self.progress.enter("ending")
         process_sink.leave(self)
+        self.collections.stop()
         self._ended.set()
         if threading.current_thread() is not self._thread:
             # A thread that returns from a framework while the interpreter ends would abort the process.

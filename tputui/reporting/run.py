@@ -422,7 +422,8 @@ class Run:
         since = pace.since_last()
         if since is None:
             return
-        num_steps, step_s, examples, data_s = since
+        num_steps, step_s, examples, data_s, (timed_steps, steps_s) = since
+        collections, collections_s = process.collections.take()
         process.requests.add_step_time(step_s)
         process.emit(
             ev.ProgressReported(
@@ -434,6 +435,11 @@ class Run:
                 examples_per_s=examples * self._num_parts / step_s if examples else math.nan,
                 lr=float(self._lr),
                 report_steps=num_steps,
+                timed_steps=timed_steps,
+                steps_s=steps_s,
+                waited_s=None if data_s is None else data_s * num_steps,
+                collections=collections,
+                collections_s=collections_s,
             )
         )
         if process.leads_host:
@@ -517,7 +523,11 @@ class Run:
         if loss is None:
             return
         values = self._values
+        num_fetches, num_waiting = values.num_fetches, values.num_waiting
         values.record(step, loss)
+        if values.num_fetches != num_fetches and num_waiting > 2:
+            # The next step waits for the device in place of those before.
+            self._pace.times.skip()
         # The values of earlier steps come first.
         self._width = 0 if values.num_waiting or values.log is None else values.width
         self._record_plain = values.log or ignore

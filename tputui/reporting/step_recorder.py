@@ -203,6 +203,8 @@ class ThreadValues:
         """Values per step."""
         self.num_waiting = 0
         """Steps whose loss waits on a device."""
+        self.num_fetches = 0
+        """How often values were fetched from devices."""
         self._before = self._newest = 0
         """Values on a device of the step before the newest one, and of the newest one."""
 
@@ -247,6 +249,7 @@ class ThreadValues:
         if not len(self._devices):
             self.num_waiting = 0
             return
+        self.num_fetches += 1
         for tag, row in self._devices.fetch(all_values=all_values, leave=leave):
             if isinstance(tag, MeterValue):
                 self._recorder.add(tag.split, tag.name, sum(row) / len(row), tag.num_examples)

@@ -31,6 +31,7 @@ from tputui.state.evidence_groups import (
     total,
 )
 from tputui.state.state_struct import Count, StateStruct
+from tputui.state.step_times import STEPS_KEPT, TimedSteps, with_newest
 from tputui.telemetry import events as ev
 
 GROUPS_MAX = 256
@@ -88,6 +89,8 @@ class Evidence(StateStruct):
     """Compilations after warm-up by the runtime's counters."""
     late_compile_s: Seconds = 0.0
     """Time of the compilations after warm-up by the runtime's counters, at most."""
+    times: Annotated[list[TimedSteps], msgspec.Meta(max_length=STEPS_KEPT + 1)] = msgspec.field(default_factory=list)
+    """The newest steps, in order and without a gap."""
     revision: Count = 0
     """Number of events that changed it."""
 
@@ -131,6 +134,8 @@ class Evidence(StateStruct):
             seconds=event.seconds or 0.0,
             num_timed=event.count if event.seconds is not None else 0,
             num_cached=event.count if event.cached else 0,
+            num_missed=event.count if event.cached is False else 0,
+            cached_s=(event.seconds or 0.0) if event.cached else 0.0,
             first_step=step,
             last_step=step,
             num_epochs=1,
@@ -250,6 +255,12 @@ class Evidence(StateStruct):
             self.phases_s[phase] = total(self.phases_s.get(phase, 0.0), seconds)
         self.num_beats += 1
 
+    def add_times(self, event: ev.ProgressReported) -> None:
+        """Adds the wall times of a report."""
+        if event.timed_steps or self.times:
+            self.times = with_newest(self.times, event)
+            self.revision += 1
+
     def add_counters(self, before: ev.XlaMetricsRead | None, event: ev.XlaMetricsRead) -> None:
         """Adds the compilations after warm-up since the counters before. Counters that fell began anew."""
         late, all_s = event.recompiles, event.compile_s
@@ -285,6 +296,7 @@ def of_process(journals: Sequence[Evidence]) -> Evidence:
         whole.programs.update(one.programs)
         whole.unsupported = _without_repeats([*whole.unsupported, *one.unsupported])
         whole.input = one.input or whole.input
+        whole.times = one.times or whole.times
         if one.num_beats and not whole.num_beats:
             whole.phases_s, whole.num_beats = one.phases_s, one.num_beats
     # The counters of each journal are those of the process since it started.
@@ -310,6 +322,7 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
         unsupported=_without_repeats([item for one in found for item in one.unsupported]),
         programs={name: programs[name] for name in sorted(programs)},
         input=max(waiting, key=lambda one: one.waited_s, default=None),
+        times=next((one.times for one in found if one.times), []),
         phases_s=first.phases_s.copy(),
         num_beats=first.num_beats,
         late_compiles=counters.late_compiles,
@@ -382,8 +395,17 @@ def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved
         for spec in event.inputs[:_SIZES_MAX]
     ]  # fmt: skip
     matmuls = event.matmuls if event.matmuls is None else [_bounded_matmul(one) for one in event.matmuls[:_SIZES_MAX]]
+    frame = event.user_frame
+    if frame is not None:
+        frame = replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function))
+    unused = [
+        ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX])
+        for spec in event.unused_donations[:_SIZES_MAX]
+    ]
     flops = event.flops if event.flops is not None and math.isfinite(event.flops) else None
-    return replace(event, program=name, inputs=specs, matmuls=matmuls, flops=flops)
+    return replace(
+        event, program=name, inputs=specs, matmuls=matmuls, flops=flops, user_frame=frame, unused_donations=unused
+    )
 
 
 def _bounded_matmul(matmul: ev.MatmulObserved) -> ev.MatmulObserved:

@@ -86,6 +86,10 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Compilations whose state is not known."""
     num_repeats: Count = 0
     """Compilations for a state that had settled."""
+    num_missed: Count = 0
+    """Compilations that a persistent cache did not answer."""
+    cached_s: Seconds = 0.0
+    """Time of those that it answered."""
 
     @property
     def num_states(self) -> int:
@@ -117,6 +121,8 @@ class CompileGroup(msgspec.Struct, frozen=True, kw_only=True):
             seconds=total(self.seconds, later.seconds),
             num_timed=add(self.num_timed, later.num_timed),
             num_cached=add(self.num_cached, later.num_cached),
+            num_missed=add(self.num_missed, later.num_missed),
+            cached_s=total(self.cached_s, later.cached_s),
             first_step=min(self.first_step, later.first_step),
             last_step=max(self.last_step, later.last_step),
             total=add(self.total, later.total),

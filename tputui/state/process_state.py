@@ -340,6 +340,7 @@ class ProcessState(StateStruct):
     def _progress_reported(self, event: ev.ProgressReported) -> None:
         self.progress = event
         self.pace.add(event)
+        self.evidence.add_times(event)
         self._done(event.step, event.t)
         self.time.reported(event, self.xla.execute_s if self.xla is not None else None)
         if math.isfinite(event.step_s) and event.step_s > 0:

@@ -92,6 +92,10 @@ def _memory(memory: PredictedMemory) -> Iterator[str]:
         yield f"not available: {memory.source}"
         return
     yield f"{fmt.size(memory.core_bytes)} per core, {memory.source}"
+    for one in memory.programs[:PROGRAMS_SHOWN]:
+        parts = {"arguments": one.arguments_bytes, "results": one.outputs_bytes, "temporary": one.temporary_bytes}
+        listed = ", ".join(f"{name} {fmt.size(num_bytes)}" for name, num_bytes in parts.items() if num_bytes)
+        yield f"`{one.program}` {fmt.size(one.total_bytes)}: {listed}"
     for title, are_fitting in (("fits", True), ("does not fit", False)):
         if tpus := [fit for fit in memory.tpus if fit.fits is are_fitting]:
             yield f"{title}: {', '.join(map(_fit, tpus))}"

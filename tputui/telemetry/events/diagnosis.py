@@ -70,6 +70,24 @@ class MatmulObserved(msgspec.Struct, frozen=True, kw_only=True):
     """The user's call that created the first of them; null if not recorded."""
 
 
+class ProgramMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that a program needs on one device, as its compiler states it."""
+
+    arguments_bytes: Int
+    """Its inputs, without those that are shared with results."""
+    outputs_bytes: Int
+    """Its results."""
+    temporary_bytes: Int
+    """Intermediate values that are alive at the same time, at most."""
+    code_bytes: Int = 0
+    """The program itself, where it is stored on the device."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.arguments_bytes + self.outputs_bytes + self.temporary_bytes + self.code_bytes
+
+
 class RuntimeEvent(Event, frozen=True, kw_only=True):
     """What an observer of a runtime saw, or why it sees nothing."""
 
@@ -90,6 +108,18 @@ class ProgramObserved(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """Number of operations in its graph."""
     flops: float | None
     """Floating-point operations of one execution on one core, as the compiler's cost analysis states."""
+    user_frame: CodeFrame | None = None
+    """The call in the user's code that compiled it first."""
+    memory: ProgramMemory | None = None
+    """Its memory; null if the runtime does not state it."""
+    num_devices: Int = 1
+    """Devices that execute it together."""
+    replicated_bytes: Int = 0
+    """Bytes of its inputs that each of several devices has a whole copy of."""
+    is_replicated: bool = False
+    """Whether that is all of them, so that all devices compute the same."""
+    unused_donations: list[TensorSpec] = []
+    """Inputs that it may overwrite but cannot, since no result has their type and shape; at most 64."""
 
 
 class CompileObserved(RuntimeEvent, frozen=True, kw_only=True, tag=True):

@@ -235,6 +235,17 @@ class ProgressReported(Event, frozen=True, kw_only=True, tag=True):
     """Steps between reports, adjusted so that there is about one report per second."""
     sections_s: dict[Name, float] = {}
     """Wall time by section since the epoch began, as in EpochEnded; empty if it is not measured."""
+    timed_steps: Int = 0
+    """Number of the newest steps whose wall times are in `steps_s`: all since the last report, or none."""
+    steps_s: Exact = ""
+    """Their wall times, encoded as a block of float32; NaN for a step that contains anything but training, such as an
+    evaluation, a save or a report."""
+    waited_s: float | None = None
+    """Time since the last report that the loop waited for batches; null if it is not measured."""
+    collections: list[Int] = []
+    """Garbage collections of Python since the last report, by generation; empty if they are not measured."""
+    collections_s: list[float] = []
+    """Time in them."""
 
 
 class HostPaceMeasured(Event, frozen=True, kw_only=True, tag=True):

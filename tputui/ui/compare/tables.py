@@ -361,8 +361,9 @@ def _speed(part: ComparedPart, width: int) -> Line:
     if verdict is None:
         return [Span(f" {run.label} is the base; n selects the next run, B makes it the base", "label")]
     sentence = Span(f" {part.pretty(clean(verdict.sentence))}", "strong" if verdict.ratio is not None else "label")
-    causes = part.comparison.causes
-    cause = causes[part.view.chosen] if part.view.chosen < len(causes) else None
+    explanations = part.comparison.causes, part.comparison.upgrades
+    causes = [lines[part.view.chosen] for lines in explanations if part.view.chosen < len(lines)]
+    cause = next(filter(None, causes), None)
     if cause is None:
         return [sentence]
     explained = Span(f" {clean(cause)}", "warn")
