@@ -106,6 +106,16 @@ class Downsampled(StateStruct, Generic[T]):
             self.items = join_pairs(self.items, join)
             self.stride *= 2
 
+    def limit(self, most: int, join: Callable[[T, T], T]) -> None:
+        """Keeps at most `most` items from now on."""
+        self.most = most
+        while len(self.items) > most:
+            self.version += 1
+            # An odd last item stays alone, and so represents fewer than the others.
+            self.in_last += self.stride if len(self.items) % 2 == 0 else 0
+            self.items = join_pairs(self.items, join)
+            self.stride *= 2
+
     def clear(self) -> None:
         """Removes all items."""
         self.version += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 LEAST_WIDTH, LEAST_HEIGHT = 36, 7
@@ -117,7 +118,8 @@ def group_of(metric: str) -> str:
     return prefix + slash if prefix and rest else ""
 
 
-def pages(metrics: Sequence[str], choice: Choice, width: int, height: int) -> list[PageLayout]:
+@lru_cache(maxsize=8)
+def pages(metrics: tuple[str, ...], choice: Choice, width: int, height: int) -> list[PageLayout]:
     """The pages of metrics in their order, after those that are pinned. Metrics that fit on one page have no headings,
     unless a group is folded."""
     known, ahead = set(metrics), set(choice.pinned)
