@@ -5,7 +5,8 @@
 The simulated run logs a value of each metric once a second, after `--history` values of each, in events as a logger of
 a framework writes them. The monitor of 160x45 cells draws ten frames for each second of the run, of which one has new
 values of all metrics. Each part is CPU time: reading and reducing the events, building the snapshot (on the thread of
-the reader), and drawing. The last line is the cost of a frame with new values.
+the reader), and drawing. `of a
+report` is what reading and building take in a frame that has new values. The commands read the run after it ended.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--no-commands", action="store_true")
     args = parser.parse_args()
     print(
-        f"{args.names:,} metrics, new values of all once a second; ms of CPU, median (and range) of {args.rounds} rounds"
+        f"{args.names:,} metrics, new values of all once a second; ms of CPU, median and range of {args.rounds} rounds"
     )
     for label in args.screen or SCREENS:
         rounds = [watch(args.names, args.history, args.frames, SCREENS[label]) for _ in range(args.rounds)]

@@ -25,8 +25,8 @@ NAMES_MAX = 8_192
 NAMES_MAX_OF_CLASS = (NAMES_MAX + 96, NAMES_MAX + 64, NAMES_MAX)
 """... with losses and validation values that appear later, by the class of `metric_names`."""
 PIECES_OF_ALL_MAX = 320_000
-"""Pieces of all series of a process, about 200 bytes each, so 64 MB: 512 pieces of each of the first 625 series, then half
-as many for each time that their number doubles, 64 of each of 5,000."""
+"""Pieces of all series of a process, about 200 bytes each, so 64 MB: 512 pieces of each of up to 625 series, and half
+as many whenever their number has doubled, so 64 of each of 5,000."""
 DECODED_VALUES_MAX = 500_000
 """Values decoded for one series with 512 pieces: about 0.2 s of work. Later events are added by their summary."""
 TEXT_CHARS_MAX = 1_000

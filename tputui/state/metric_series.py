@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 from tputui.state.chart_data import LoggedView, MeterPoint, Segment, ThroughputPoint
 from tputui.state.logged_series import first_and_last
 from tputui.state.snapshot import Snapshot, best_epoch, monitored
+from tputui.state.state_struct import once
 from tputui.telemetry.events import EpochEnded, Split
 from tputui.telemetry.logged_values import class_of, first_of
 
@@ -130,18 +131,39 @@ class MetricSource(NamedTuple):
     def axis_segments(self) -> list[Segment]:
         """Segments that cover the steps of all metrics, for the x axis: those of the loss, or without a loss those of
         the logged metric with the most values; empty ones cover steps before and after."""
-        longest: Sequence[Segment] = max((view.points for view in self.logged), key=len, default=())  # type: ignore[arg-type]
-        segments = self.loss or list(longest)
-        steps = [first_and_last(view.points) for view in self.logged if view.points]
-        if not segments or not steps:
+        extent = _extent_of(self.logged)
+        segments = self.loss or list(extent.longest)
+        if not segments or not extent.longest:
             return segments
-        first, last = min(step for step, _ in steps), max(step for _, step in steps)
+        first, last = extent.first, extent.last
         if first >= segments[0].first_step and last <= segments[-1].last_step:
             return segments
-        t = max((view.t for view in self.logged if view.t is not None), default=segments[-1].t)
+        t = extent.t if extent.t is not None else segments[-1].t
         before = [_empty(first, segments[0].t)] if first < segments[0].first_step else []
         after = [_empty(last, max(t, segments[-1].t))] if last > segments[-1].last_step else []
         return [*before, *segments, *after]
+
+
+class _Extent(NamedTuple):
+    """What the logged metrics cover together."""
+
+    longest: Sequence[Segment]
+    """The points of the one with the most; empty without any."""
+    first: int = 0
+    last: int = 0
+    t: float | None = None
+    """The newest unix time."""
+
+
+@once
+def _extent_of(logged: Sequence[LoggedView]) -> _Extent:
+    curves = [view.points for view in logged if view.points]
+    if not curves:
+        return _Extent(())
+    steps = [first_and_last(points) for points in curves]
+    first, last = min(step for step, _ in steps), max(step for _, step in steps)
+    t = max((view.t for view in logged if view.t is not None), default=None)
+    return _Extent(max(curves, key=lambda points: len(points)), first, last, t)
 
 
 def _empty(step: int, t: float) -> Segment:

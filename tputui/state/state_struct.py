@@ -173,6 +173,20 @@ class Recent(StateStruct, Generic[T]):
         return [*self.old.items, *self.newest]
 
 
+def once(make: Callable[[T], V]) -> Callable[[T], V]:
+    """The function, computed once for each new object: snapshots share the lists that have not changed."""
+    held: tuple[T, V] | None = None
+
+    def made(items: T) -> V:
+        nonlocal held
+        found = held
+        if found is None or found[0] is not items:
+            found = held = (items, make(items))
+        return found[1]
+
+    return made
+
+
 Join = Callable[[T, T, int], T | None]
 """Makes one item of the last joined one and the item at an index of the list; None if they stay apart."""
 

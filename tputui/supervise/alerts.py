@@ -45,7 +45,6 @@ from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import redaction
 from tputui.telemetry.codec import spell_non_finite
-from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import class_of, first_of
 from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE, Manifest

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.chart_data import LoggedView, MeterPoint
 from tputui.state.snapshot import MeterView, Snapshot, best_epoch
+from tputui.state.state_struct import once
 from tputui.telemetry.events import EpochEnded, Split
 from tputui.telemetry.logged_values import class_of, first_of
 from tputui.ui.base import status_text
@@ -38,6 +39,12 @@ class MetersPart(NamedTuple):
 
 LOGGED_MAX = 256
 """Logged metrics that have a row, losses and validation values first; pages of charts have all."""
+
+
+@once
+def _first_logged(logged: list[LoggedView]) -> list[LoggedView]:
+    return first_of(logged, LOGGED_MAX, lambda view: class_of(view.name, view.split))
+
 
 _LEAST_CURVES_WIDTH = 56
 _LEAST_CURVE = 12
@@ -70,12 +77,12 @@ class MetersPanel(RunPanel[MetersPart]):
         best = best_epoch(snapshot.epochs)
         why = "" if snapshot.meters else status_text.nothing_yet(snapshot, "meter")
         of_meters = {meter.name for meter in snapshot.meters}
-        logged = [view for view in snapshot.logged if view.name not in of_meters]
+        few = _first_logged(snapshot.logged)
+        logged = [view for view in few if view.name not in of_meters]
         names = {view.name for view in logged}
         scores = {name: score for name, score in scores.items() if name not in names}
-        few = first_of(logged, LOGGED_MAX, lambda view: class_of(view.name, view.split))
-        more, history = len(logged) - len(few), snapshot.meter_history
-        return MetersPart(snapshot.meters, best, scores, epoch, why, few, history, snapshot.epochs, more)
+        more, history = len(snapshot.logged) - len(few), snapshot.meter_history
+        return MetersPart(snapshot.meters, best, scores, epoch, why, logged, history, snapshot.epochs, more)
 
     def draw(self, part: MetersPart, width: int, height: int) -> Drawing:
         """One row per meter, then one row per score, then the curves."""
