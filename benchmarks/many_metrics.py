@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,16 +126,15 @@ def watch(number: int, history: int, frames: int, screen: Screen) -> tuple[float
     return read, build, drawn, fresh_read, fresh_build
 
 
-def commands(number: int, history: int) -> list[tuple[str, float, float, int]]:
+def commands(number: int, history: int) -> Iterator[tuple[str, float, float, int]]:
     """Seconds of CPU, MiB of memory and bytes of output of each command, and the memory of a viewer."""
-    rows: list[tuple[str, float, float, int]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = Metrics(folder, number, history)
         run.write_until(WARM_UP_S)
         run.close()
         size = sum(path.stat().st_size for path in run.run_dir.glob(f"*{SUFFIX}"))
-        rows.append(("a viewer", 0.0, memory_mib(run.run_dir, "read") - memory_mib(run.run_dir), size))
+        yield "a viewer", 0.0, memory_mib(run.run_dir, "read") - memory_mib(run.run_dir), size
         for command in COMMANDS:
             out = folder / "out"
             out.mkdir(exist_ok=True)
@@ -153,8 +153,7 @@ def commands(number: int, history: int) -> list[tuple[str, float, float, int]]:
             num_bytes = (folder / "stdout").stat().st_size + sum(path.stat().st_size for path in written)
             for path in written:
                 path.unlink()
-            rows.append((" ".join(command), cpu_s, peak, num_bytes))
-    return rows
+            yield " ".join(command), cpu_s, peak, num_bytes
 
 
 def main() -> None:
@@ -183,7 +182,9 @@ def main() -> None:
         )
     if not args.no_commands:
         for label, cpu_s, peak, num_bytes in commands(args.names, args.history):
-            print(f"  {label:24}{cpu_s:7.1f} s of CPU, {peak:6.0f} MiB, {num_bytes / 2**20:8.2f} MiB of output")
+            print(
+                f"  {label:36}{cpu_s:6.1f} s of CPU, {peak:6.0f} MiB, {num_bytes / 2**20:7.2f} MiB written", flush=True
+            )
 
 
 if __name__ == "__main__":
