@@ -9,6 +9,7 @@ Freshness is measured in real time: another process writes the journals, and a r
 from __future__ import annotations
 
 import asyncio
+import itertools
 import statistics
 import subprocess
 import sys
@@ -17,12 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import psutil
 
-from benchmarks.pod_journals import REPORT_S, Pod, create
+from benchmarks.pod_journals import REPORT_S, create
 from benchmarks.pod_model import CORES_PER_HOST, Faults, Partition
 from tests.recorded import T0
 from tputui.session.session import Session
@@ -39,6 +40,8 @@ REPEATS = 3
 """How often the same frames are measured."""
 FIRST_FRAMES = 5
 """Frames that are not counted, while the screen opens."""
+KEY_S = 0.05
+"""Seconds between two keys."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -65,7 +68,7 @@ class Cost(msgspec.Struct, frozen=True):
     fresh_p95_ms: float
 
 
-class _Frames(NamedTuple):
+class Frames(NamedTuple):
     """CPU seconds of the frames of a run that was watched once."""
 
     read_s: list[float]
@@ -75,10 +78,18 @@ class _Frames(NamedTuple):
     num_events: int
 
 
+class Writer(Protocol):
+    """Writes the events of a simulated run up to a time, in seconds since its start."""
+
+    @property
+    def num_events(self) -> int: ...
+    def write_until(self, seconds: float) -> None: ...
+
+
 class Stepped:
     """A session for the monitor that writes and reads a tenth of a second of the run before each frame."""
 
-    def __init__(self, pod: Pod, run_dir: Path) -> None:
+    def __init__(self, pod: Writer, run_dir: Path) -> None:
         self.read_s: list[float] = []
         self.snapshot_s: list[float] = []
         self.write_s = 0.0
@@ -142,17 +153,17 @@ class Stepped:
 
 def measure(num_hosts: int, frames: int, live_s: float) -> Cost:
     """Measures one number of hosts."""
-    repeats: list[_Frames] = []
+    repeats: list[Frames] = []
     for _ in range(REPEATS):
         with tempfile.TemporaryDirectory() as name:
             run_dir, pod = create(Path(name), num_hosts, 1, _faults(num_hosts), T0)
             source = Stepped(pod, run_dir)
-            repeats.append(_draw(source, run_dir, frames))
+            repeats.append(draw(source, run_dir, frames))
             idle_s = source.idle_poll_s()
             pod.write_until(60.0)
             pod.close()
             if len(repeats) == REPEATS:
-                memory_mib = _memory_mib(run_dir, "read") - _memory_mib(run_dir)
+                grown_mib = memory_mib(run_dir, "read") - memory_mib(run_dir)
     ages = _ages_s(num_hosts, live_s)
     draw_s = statistics.median(each.draw_s for each in repeats)
     both = sorted(
@@ -167,7 +178,7 @@ def measure(num_hosts: int, frames: int, live_s: float) -> Cost:
         frame_p95_ms=1000 * (both[int(0.95 * len(both))] + draw_s),
         frame_max_ms=1000 * (both[-1] + draw_s),
         idle_poll_ms=1000 * idle_s,
-        memory_mib=memory_mib,
+        memory_mib=grown_mib,
         fresh_ms=1000 * statistics.median(ages),
         fresh_p95_ms=1000 * sorted(ages)[int(0.95 * len(ages))],
     )
@@ -183,8 +194,11 @@ def _faults(num_hosts: int) -> Faults:
     )
 
 
-def _draw(source: Stepped, run_dir: Path, frames: int) -> _Frames:
-    """Draws the run frame by frame. Drawing is everything but the source."""
+def draw(
+    source: Stepped, run_dir: Path, frames: int, *, open_with: Sequence[str] = (), press: Sequence[str] = ()
+) -> Frames:
+    """Draws the run frame by frame. Drawing is everything but the source. The keys of `open_with` are pressed before
+    the frames that count; those of `press` in turn meanwhile, one every 50 ms."""
     screen = MonitorScreen(source, run_dir, read_only=True)
     app = ScreenApp(lambda: screen, alone=True)
 
@@ -194,15 +208,20 @@ def _draw(source: Stepped, run_dir: Path, frames: int) -> _Frames:
         return time.process_time() - others_s, len(source.snapshot_s)
 
     async def run() -> float:
-        async with app.run_test(size=SIZE):
+        async with app.run_test(size=SIZE) as pilot:
+            await pilot.press(*open_with)
             await _until(lambda: len(source.snapshot_s) >= FIRST_FRAMES)
             before_s, first = spent_s()
+            keys = itertools.cycle(press)
+            while press and len(source.snapshot_s) < FIRST_FRAMES + frames:
+                await pilot.press(next(keys))
+                await asyncio.sleep(KEY_S)
             await _until(lambda: len(source.snapshot_s) >= FIRST_FRAMES + frames)
             after_s, last = spent_s()
             return (after_s - before_s) / (last - first)
 
     draw_s, counted = asyncio.run(run()), slice(FIRST_FRAMES, FIRST_FRAMES + frames)
-    return _Frames(source.read_s[counted], source.snapshot_s[counted], draw_s, sum(source.num_events[counted]))
+    return Frames(source.read_s[counted], source.snapshot_s[counted], draw_s, sum(source.num_events[counted]))
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -225,7 +244,7 @@ print(int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE
 """
 
 
-def _memory_mib(run_dir: Path, *action: str) -> float:
+def memory_mib(run_dir: Path, *action: str) -> float:
     """Resident memory of a process that has opened a run and, with an action, read it."""
     command = [sys.executable, "-c", _READ, str(run_dir), *action]
     return float(subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout)

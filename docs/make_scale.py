@@ -63,25 +63,36 @@ which the host is slow, and nothing else.
 
 {judged}
 
+## Thousands of metrics
+
+`python -m benchmarks.many_metrics` writes a run that logs 5,000 metrics once a second, after 200 values of each, and
+watches it in a monitor of {columns}x{rows} cells, ten frames a second. A process keeps 8,192 names and at most 320,000
+points of all its metrics, about 200 bytes each: 512 points of each of up to 625 series, 64 of each of 5,000. A page of
+charts makes only the curves that it draws.
+
+{metrics}
+
 ## Measure it again
 
 ```sh
 python -m benchmarks.pod measure --out docs/scale_results.json
 PYTHONPATH=. python docs/make_scale.py
 python -m benchmarks.pod judge --seeds 100
+python -m benchmarks.many_metrics
 ```
 """
 
 
-def _results() -> tuple[list[Cost], str, list[str]]:
-    """The costs, a sentence about the machine, and the results of `benchmarks.pod judge`, a sentence each."""
+def _results() -> tuple[list[Cost], str, list[str], list[str]]:
+    """The costs, a sentence about the machine, and the results of `benchmarks.pod judge` and of
+    `benchmarks.many_metrics`, a sentence each."""
     stored = msgspec.json.decode(RESULTS.read_bytes())
-    return msgspec.convert(stored["costs"], list[Cost]), stored["machine"], stored["judged"]
+    return msgspec.convert(stored["costs"], list[Cost]), stored["machine"], stored["judged"], stored["metrics"]
 
 
 def page() -> str:
     """The page for the stored figures."""
-    costs, machine, judged = _results()
+    costs, machine, judged, metrics = _results()
     columns, rows = SIZE
     return PAGE.format(
         columns=columns,
@@ -91,12 +102,13 @@ def page() -> str:
         longest=costs[-1].frame_max_ms,
         hosts=costs[-1].hosts,
         judged="\n".join(f"- {each}" for each in judged),
+        metrics="\n".join(f"- {each}" for each in metrics),
     )
 
 
 def plot() -> str:
     """The plot as SVG: CPU time per frame by number of hosts, both logarithmic."""
-    costs, _, _ = _results()
+    costs, *_ = _results()
     most, least = 1_000.0, 0.1
     low, high = math.log2(costs[0].hosts), math.log2(costs[-1].hosts)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.recorded import T0, opened
 from tputui.cache import state_codec
 from tputui.state.chart_data import LoggedView
-from tputui.state.logged_series import NAMES_MAX, SPLITS
-from tputui.state.metric_series import MetricSource, metric_series
+from tputui.state.logged_series import NAMES_MAX, PIECES_OF_ALL_MAX, SPLITS
+from tputui.state.metric_series import Metrics, MetricSource, metric_series
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
@@ -23,7 +23,8 @@ from tputui.telemetry import events as ev
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import CONSOLE, LoggedColumns, values_logged
 from tputui.text.prometheus import METRICS_MAX, exposition
-from tputui.text.show_stream import LOGGED_MAX, stream_object
+from tputui.text.show_page import LOGGED_MAX
+from tputui.text.show_stream import stream_object
 
 
 def logged(
@@ -93,7 +94,7 @@ def test_too_many_metrics_are_left_out_with_one_warning() -> None:
     snapshot = reduced([logged([1.0], step, f"m{number}") for step in (1, 2) for number in range(NAMES_MAX + 9)])
     assert len(snapshot.logged) == NAMES_MAX
     (warning,) = snapshot.warnings
-    assert f"more than {NAMES_MAX} metrics" in warning
+    assert f"more than {NAMES_MAX:,} metrics" in warning
 
 
 def test_losses_and_validation_values_are_kept_however_many_metrics_come_first() -> None:
@@ -114,7 +115,7 @@ def test_losses_and_validation_values_are_kept_however_many_metrics_come_first()
 
 def test_views_of_at_most_256_metrics_say_how_many_more_there_are() -> None:
     first = [logged([1.0], 1, "loss"), logged([0.25], 1, "loss", split="valid")]
-    names = [f"layer{number}/grad_norm" for number in range(NAMES_MAX - 1)]
+    names = [f"layer{number}/grad_norm" for number in range(2 * LOGGED_MAX)]
     # Each name counts once for Prometheus, and once per split in `show --follow`.
     few = reduced([*first, *(logged([1.0], 1, name) for name in names[: LOGGED_MAX - 2])])
     assert "tputui_metrics_omitted" not in exposition(few)
@@ -125,7 +126,7 @@ def test_views_of_at_most_256_metrics_say_how_many_more_there_are() -> None:
     shown = stream_object(many, is_first=True)
     kept = {(one["name"], one["split"]) for one in shown["logged"]}
     assert (len(kept), {("loss", "train"), ("loss", "valid")} <= kept) == (LOGGED_MAX, True)
-    assert shown["warnings"][-1] == f"{len(many.logged) - LOGGED_MAX} logged metrics more are left out of this line"
+    assert shown["warnings"][-1] == f"{len(many.logged) - LOGGED_MAX:,} logged metrics more are left out of this line"
 
     more = reduced([*(logged([1.0], 1, f"loss/{number}") for number in range(METRICS_MAX + 5)), *first])
     (line,) = [row for row in exposition(more).splitlines() if row.startswith("tputui_metrics_omitted{")]
@@ -163,3 +164,48 @@ def test_x_axis_covers_the_steps_of_all_metrics() -> None:
     snapshot = reduced([logged([0.5, 0.75], 10), logged([0.25], 99, split="valid"), logged([0.1], 2, "lr")])
     segments = MetricSource.of(snapshot).axis_segments()
     assert (segments[0].first_step, segments[-1].last_step) == (2, 99)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(SPLITS), st.integers(1, 90), st.integers(0, 9)), max_size=40)
+)
+def test_metrics_kept_between_reports_equal_those_made_anew(reports: list[tuple[int, Split, int, int]]) -> None:
+    state, kept = RunState(), None
+    state.apply("worker-0", 0, opened(T0, "worker"))
+    for seq, (number, split, count, shown) in enumerate(reports, 1):
+        state.apply("worker-0", seq, logged([seq / 7] * count, seq, f"m{number}", split))
+        snapshot = build_snapshot(state, ViewerContext(now=T0 + 10**6, run="a", dir="a"))
+        kept = Metrics(MetricSource.of(snapshot), kept)
+        for name in kept.names[:shown]:
+            _ = kept[name]
+        anew = Metrics(MetricSource.of(snapshot))
+        assert [kept[name] for name in kept.names[shown:]] == [anew[name] for name in anew.names[shown:]]
+        assert [kept[name] for name in kept.names[:shown]] == [anew[name] for name in anew.names[:shown]]
+
+
+def test_a_snapshot_keeps_its_curves_while_the_run_goes_on() -> None:
+    state = ProcessState("worker-0")
+    state.apply(0, logged([0.5], 1))
+    ((name, split, series),) = state.logged.items()
+    view = series.view(name, split)
+    assert series.view(name, split) is view
+    for step in range(2, 3 * POINTS_MAX):
+        state.apply(step, logged([step / 2], step))
+    assert [(point.last_step, point.mean) for point in view.points] == [(1, 0.5)]
+    assert series.view(name, split).points[-1].last_step == 3 * POINTS_MAX - 1
+
+
+def test_thousands_of_metrics_share_a_bounded_number_of_points_and_keep_spikes() -> None:
+    state, number = ProcessState("worker-0"), 5_000
+    values = [0.5] * 200
+    values[77] = 99.0
+    for at in range(number):
+        state.apply(at, logged(values, name=f"layer{at}/norm"))
+    views = [series.view(name, split) for name, split, series in state.logged.items()]
+    assert len(views) == number
+    assert 32 < max(len(view.points) for view in views) <= 64
+    assert sum(len(view.points) for view in views) <= PIECES_OF_ALL_MAX
+    assert {(view.num_values, view.max) for view in views} == {(200, 99.0)}
+    assert {max(point.max for point in view.points) for view in views} == {99.0}
+    assert {sum(point.num_values for point in view.points) for view in views} == {200}

@@ -10,8 +10,9 @@ from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import CONSOLE, LoggedColumns, values_logged
+from tputui.text.show_page import show_text, to_show
 from tputui.ui.monitor.loss import LossPanel
-from tputui.ui.monitor.meters import MetersPanel
+from tputui.ui.monitor.meters import LOGGED_MAX, MetersPanel
 from tputui.ui.widgets.line_widget import plain_text
 
 
@@ -76,3 +77,21 @@ def test_value_after_the_newest_loss_is_drawn() -> None:
         assert panel._drawn[0].segments[-1].last_step == 20
 
     drive(monitor(snapshot), script, size=(120, 36))
+
+
+def test_hundreds_of_metrics_have_charts_and_the_table_says_how_many_more_there_are() -> None:
+    names = [f"layer{number}/grad_norm" for number in range(LOGGED_MAX + 40)]
+    snapshot = snapshot_of(*(logged(name, [1.0, 2.0]) for name in names), logged("score", [0.25, 0.5], "valid"))
+
+    async def script(pilot: AppPilot) -> None:
+        meters = pilot.app.screen.query_one(MetersPanel).as_text()
+        assert "score" in meters
+        assert meters.count("grad_norm") >= LOGGED_MAX - 1
+        assert "41 logged metrics more" in meters
+        panel = pilot.app.screen.query_one(LossPanel)
+        await pilot.press("2", "slash", *f"layer{LOGGED_MAX + 39}", "enter")
+        assert [series.name for series in panel._page.shown] == [names[-1]] if panel._page else False
+
+    drive(monitor(snapshot), script, size=(120, 36))
+    assert "41 metrics more; --json has them" in show_text(snapshot)
+    assert len(to_show(snapshot)["logged"]) == LOGGED_MAX + 41

@@ -70,7 +70,7 @@ def test_pinned_metrics_are_first_and_not_in_their_group() -> None:
 
 def test_a_group_that_goes_on_repeats_its_heading() -> None:
     names = ["loss", *(f"a/{number}" for number in range(40)), "b/0", "b/1"]
-    layouts = pages(names, Choice(), 76, 16)
+    layouts = pages(tuple(names), Choice(), 76, 16)
     firsts = [page.rows[0] for page in layouts[1:]]
     assert all(isinstance(first, Heading) for first in firsts)
 
@@ -84,7 +84,7 @@ choices = st.builds(
 
 @given(st.lists(st.sampled_from(NAMES), unique=True), choices, st.integers(1, 300), st.integers(1, 90))
 def test_every_metric_is_on_one_page_or_folded(names: list[str], choice: Choice, width: int, height: int) -> None:
-    layouts = pages(names, choice, width, height)
+    layouts = pages(tuple(names), choice, width, height)
     drawn = [name for page in layouts for name in page.metrics]
     assert len(drawn) == len(set(drawn))
     folded = {group for group, is_folded in groups_of(layouts) if is_folded}

@@ -15,7 +15,7 @@ import textual
 from tests.ui import made, measured
 from tests.ui.driving import AppPilot, drive, first_frame, monitor, until
 from tests.ui.test_pictures import DRAWN_BY, Compare
-from tputui.state.metric_series import EpochCurves, MetricSeries, MetricSource, metric_series
+from tputui.state.metric_series import Metrics, MetricSource
 from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import export
@@ -397,11 +397,11 @@ def test_export_has_a_row_per_metric_split_and_step(tmp_path: Path) -> None:
 def test_hidden_panel_computes_no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     made_for: list[MetricSource] = []
 
-    def counted(source: MetricSource, ended: EpochCurves) -> list[MetricSeries]:
+    def counted(source: MetricSource, before: Metrics | None) -> Metrics:
         made_for.append(source)
-        return metric_series(source, ended)
+        return Metrics(source, before)
 
-    monkeypatch.setattr(metric_page, "metric_series", counted)
+    monkeypatch.setattr(metric_page, "Metrics", counted)
     source = made.HandSource(measured.running())
 
     async def script(pilot: AppPilot) -> None:

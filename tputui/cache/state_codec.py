@@ -16,7 +16,7 @@ import msgspec
 
 from tputui.state.chart_data import Mark, MarkKind
 from tputui.state.core_series import AllCoreSeries
-from tputui.state.logged_series import LoggedMetrics
+from tputui.state.logged_series import LoggedMetrics, pieces_of_each
 from tputui.state.process_history import PaceHistory
 from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
 from tputui.state.process_state import ProcessState
@@ -162,11 +162,13 @@ def _check_columns(series: AllCoreSeries) -> None:
 
 
 def _check_logged(logged: LoggedMetrics) -> None:
+    most = pieces_of_each(sum(map(len, logged.series.values())))
     for of_splits in logged.series.values():
         _need(bool(of_splits), "a metric has no series")
         for series in of_splits.values():
             points = series.points
-            _need(points.most == POINTS_MAX and bool(points.items), "a series has no value")
+            _need(points.most == most and len(points.items) <= most, "a series is longer than it may be")
+            _need(bool(points.items) and series.whole is not None, "a series has no value")
             _need(points.in_last > 0, "the last piece of a series has no value")
             for piece in points.items:
                 _need(piece.first <= piece.last, "a piece of a series ends before it begins")

@@ -28,7 +28,7 @@ from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import LOSS, LOSS_NAMES, class_of, in_form
 
 CORE_MAX = 1 << 16
-NAMES_MAX = 4_096
+NAMES_MAX = 8_192
 """Tags whose meaning is stored; further ones are left out ..."""
 NAMES_MAX_OF_CLASS = (1 << 16, NAMES_MAX + 1_024, NAMES_MAX)
 """... except losses and validation values, by the class of `metric_names`."""

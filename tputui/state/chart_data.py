@@ -295,8 +295,8 @@ class LoggedView(msgspec.Struct, frozen=True, kw_only=True):
     min: float
     """Minimum of all finite values; NaN if none is finite."""
     max: float
-    points: list[Segment]
-    """In order of steps; at most 512 however long the run."""
+    points: Sequence[Segment]
+    """In order of steps; at most 512 however long the run, and fewer if more than 625 are logged."""
     counted: bool = False
     """Whether the log has no steps, so that `step` counts its values."""
 

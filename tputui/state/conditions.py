@@ -14,12 +14,14 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple, get_args
 
-from tputui.state.metric_series import MetricSeries, MetricSource, metric_series
+from tputui.state.logged_series import SPLITS
+from tputui.state.metric_series import Metrics, MetricSeries, MetricSource, metric_series
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch
+from tputui.telemetry.events import Split
 
 STATES: tuple[str, ...] = (*get_args(RunCondition), "ended", "non-finite")
 DURATIONS = ("elapsed", "eta")
@@ -97,11 +99,21 @@ def value(name: str, snapshot: Snapshot) -> float | None:
     if name == "eta":
         return snapshot.eta_s
     split, wanted = split_of(name)
-    series = next((metric for metric in metric_series(MetricSource.of(snapshot)) if metric.name == wanted), None)
-    if series is None:
-        return None
+    series = Metrics(MetricSource.of(snapshot)).get(wanted)
+    return _newest(series, split if wanted != name else "") if series is not None else None
+
+
+def newest_values(snapshot: Snapshot) -> Iterator[tuple[str, Split, float]]:
+    """The newest values of all metrics, with their names and splits."""
+    named = ((series, split) for series in metric_series(MetricSource.of(snapshot)) for split in SPLITS)
+    values = ((series.name, split, _newest(series, split)) for series, split in named)
+    return ((name, split, value) for name, split, value in values if value is not None)
+
+
+def _newest(series: MetricSeries, split: str) -> float | None:
+    """The newest value of a split; without one that of training, else that of validation."""
     valid, train = series.newest("valid"), series.newest("train")
-    point = valid if wanted != name and split == "valid" else train if wanted != name else train or valid
+    point = valid if split == "valid" else train if split else train or valid
     if point is None:
         return None
     return series.newest_train if point is train and series.newest_train is not None else point.value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, overload
 
 import msgspec
 
@@ -20,14 +20,25 @@ from tputui.telemetry.events import Int, Split, ValuesLogged
 from tputui.telemetry.float_blocks import BlockError
 from tputui.telemetry.logged_values import LoggedColumns, class_of
 
-NAMES_MAX = 256
+NAMES_MAX = 8_192
 """Metrics per process that are stored ..."""
 NAMES_MAX_OF_CLASS = (NAMES_MAX + 96, NAMES_MAX + 64, NAMES_MAX)
 """... with losses and validation values that appear later, by the class of `metric_names`."""
+PIECES_OF_ALL_MAX = 320_000
+"""Pieces of all series of a process, about 200 bytes each, so 64 MB: 512 pieces of each of up to 625 series, and half
+as many whenever their number has doubled, so 64 of each of 5,000."""
 DECODED_VALUES_MAX = 500_000
-"""Values decoded for one series: about 0.2 s of work. Later events are added by their summary."""
+"""Values decoded for one series with 512 pieces: about 0.2 s of work. Later events are added by their summary."""
 TEXT_CHARS_MAX = 1_000
 SPLITS: tuple[Split, ...] = ("train", "valid")
+
+
+def pieces_of_each(num_series: int) -> int:
+    """The most pieces of a series, of which all have the same number."""
+    most = POINTS_MAX
+    while most > 2 and most * num_series > PIECES_OF_ALL_MAX:
+        most //= 2
+    return most
 
 
 class LoggedSeries(StateStruct, dict=True):
@@ -46,9 +57,11 @@ class LoggedSeries(StateStruct, dict=True):
     epoch: float = math.nan
     counted: bool = False
     """Whether all steps only count its values."""
+    whole: Piece | None = None
+    """All values together."""
 
     def __post_init__(self) -> None:
-        self._shown: tuple[int, list[Segment]] | None = None
+        self._shown: tuple[int, LoggedView] | None = None
 
     def add(self, event: ValuesLogged) -> None:
         """Adds a valid event: by its values while the series resolves them, else by its summary.
@@ -60,22 +73,33 @@ class LoggedSeries(StateStruct, dict=True):
         # Values that were damaged in their log arrive late.
         if not event.value_t < self.t:
             self.value, self.step, self.t, self.epoch = event.value, event.step, event.value_t, event.epoch
-        if event.n < 2 * self.points.stride or self.decoded + event.n > DECODED_VALUES_MAX:
-            self.points.add(_summary(event), Piece.join, event.n)
+        decoded_max = DECODED_VALUES_MAX * self.points.most // POINTS_MAX
+        if event.n < 2 * self.points.stride or self.decoded + event.n > decoded_max:
+            self._add_piece(_summary(event), event.n)
             return
         try:
             columns = logged_values.unpack(event)
         except BlockError:
-            self.points.add(_summary(event), Piece.join, event.n)
+            self._add_piece(_summary(event), event.n)
             raise
         self.decoded += event.n
         for piece, num_values in _pieces(columns, self.points.stride):
-            self.points.add(piece, Piece.join, num_values)
+            self._add_piece(piece, num_values)
+
+    def _add_piece(self, piece: Piece, num_values: int) -> None:
+        self.whole = piece if self.whole is None else self.whole.join(piece)
+        self.points.add(piece, Piece.join, num_values)
 
     def view(self, name: str, split: Split) -> LoggedView:
-        """The series as part of a snapshot."""
-        pieces = self.points.items
-        finite = [piece for piece in pieces if piece.num_values]
+        """The series as part of a snapshot: the same object until its next value."""
+        if self._shown is None or self._shown[0] != self.points.version or self._shown[1].name != name:
+            self._shown = (self.points.version, self._view(name, split))
+        return self._shown[1]
+
+    def _view(self, name: str, split: Split) -> LoggedView:
+        whole = self.whole
+        assert whole is not None
+        has_values = whole.num_values > 0
         return LoggedView(
             name=name,
             split=split,
@@ -85,24 +109,16 @@ class LoggedSeries(StateStruct, dict=True):
             step=self.step,
             t=self.t if math.isfinite(self.t) else None,
             epoch=self.epoch if math.isfinite(self.epoch) else None,
-            num_values=sum(piece.num_values for piece in pieces),
-            num_bad=sum(piece.num_bad for piece in pieces),
-            min=min((piece.least for piece in finite), default=math.nan),
-            max=max((piece.greatest for piece in finite), default=math.nan),
-            points=self._points(),
+            num_values=whole.num_values,
+            num_bad=whole.num_bad,
+            min=whole.least if has_values else math.nan,
+            max=whole.greatest if has_values else math.nan,
+            points=Curve(self.points.items, whole),
             counted=self.counted,
         )
 
-    def _points(self) -> list[Segment]:
-        """The pieces by step. Computed again only after an event, as snapshots are built ten times a second."""
-        version = self.points.version
-        if self._shown is None or self._shown[0] != version:
-            ordered = sorted(self.points.items, key=lambda piece: (piece.last, piece.first))
-            self._shown = (version, [piece.to_segment() for piece in ordered])
-        return self._shown[1]
 
-
-class LoggedMetrics(StateStruct):
+class LoggedMetrics(StateStruct, dict=True):
     """All metrics that one process logged."""
 
     series: Annotated[dict[Metric, dict[Split, LoggedSeries]], msgspec.Meta(max_length=NAMES_MAX_OF_CLASS[0])] = (
@@ -110,18 +126,36 @@ class LoggedMetrics(StateStruct):
     )
     """By name and split; names in the order in which they came."""
 
+    def __post_init__(self) -> None:
+        self._num_series = sum(map(len, self.series.values()))
+        self.version = sum(series.points.version for *_, series in self.items())
+        """Grows with every change."""
+
     def add(self, event: ValuesLogged) -> bool:
         """Adds a valid event; returns False if there are too many names already. Raises `BlockError`."""
         name = event.name[:TEXT_CHARS_MAX]
-        if name not in self.series:
+        of_splits = self.series.get(name)
+        if of_splits is None:
             if len(self.series) >= NAMES_MAX_OF_CLASS[class_of(name, event.split)]:
                 return False
-            self.series[name] = {}
-        of_splits = self.series[name]
-        if event.split not in of_splits:
-            of_splits[event.split] = LoggedSeries()
-        of_splits[event.split].add(event)
+            of_splits = self.series[name] = {}
+        series = of_splits.get(event.split)
+        if series is None:
+            series = of_splits[event.split] = self._new_series()
+        before = series.points.version
+        try:
+            series.add(event)
+        finally:
+            self.version += series.points.version - before
         return True
+
+    def _new_series(self) -> LoggedSeries:
+        most = pieces_of_each(self._num_series + 1)
+        if most < pieces_of_each(self._num_series):
+            for *_, series in self.items():
+                series.points.limit(most, Piece.join)
+        self._num_series += 1
+        return LoggedSeries(points=Downsampled(most=most))
 
     def items(self) -> Iterator[tuple[str, Split, LoggedSeries]]:
         """All series with their names and splits, training before validation."""
@@ -130,10 +164,47 @@ class LoggedMetrics(StateStruct):
                 if split in of_splits:
                     yield name, split, of_splits[split]
 
+
+class Curve(Sequence[Segment]):
+    """The pieces of a series at a moment as segments by step, made when they are read for the first time: of thousands
+    of series a screen draws dozens."""
+
+    def __init__(self, items: list[Piece], whole: Piece) -> None:
+        # The list only grows and replaces its newest item, or is replaced itself, so the others stay as they are.
+        self._items, self._num, self._newest = items, len(items), items[-1]
+        self.steps = (whole.first, whole.last)
+        """The first and the last step."""
+        self._made: list[Segment] | None = None
+
     @property
-    def version(self) -> int:
-        """Grows with every change."""
-        return sum(series.points.version for of_splits in self.series.values() for series in of_splits.values())
+    def _segments(self) -> list[Segment]:
+        if self._made is None:
+            pieces = sorted([*self._items[: self._num - 1], self._newest], key=lambda piece: (piece.last, piece.first))
+            self._made = [piece.to_segment() for piece in pieces]
+        return self._made
+
+    def __len__(self) -> int:
+        return self._num
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @overload
+    def __getitem__(self, place: int) -> Segment: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Segment]: ...
+    def __getitem__(self, place: int | slice) -> Segment | list[Segment]:
+        return self._segments[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Sequence) and self._segments == list(other))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+
+def first_and_last(points: Sequence[Segment]) -> tuple[int, int]:
+    """The first and the last step of a series that is not empty."""
+    return points.steps if isinstance(points, Curve) else (points[0].first_step, points[-1].last_step)
 
 
 def combined_view(name: str, split: Split, parts: Sequence[LoggedSeries]) -> LoggedView:
@@ -158,6 +229,8 @@ def combined_view(name: str, split: Split, parts: Sequence[LoggedSeries]) -> Log
 
 def _summary(event: ValuesLogged) -> Piece:
     t = event.value_t if math.isfinite(event.value_t) else 0.0
+    if event.n == 1 and math.isfinite(value := event.value):
+        return Piece(event.step, event.step, value, value, value, 1, 0, t)
     if event.n == 1:
         return reduced(event.step, event.step, [event.value], t)
     num_values = event.n - event.bad

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from tputui.state.chart_data import LoggedView, MeterPoint, Segment, ThroughputPoint
+from tputui.state.logged_series import first_and_last
 from tputui.state.snapshot import Snapshot, best_epoch, monitored
+from tputui.state.state_struct import once
 from tputui.telemetry.events import EpochEnded, Split
 from tputui.telemetry.logged_values import class_of, first_of
 
@@ -129,18 +131,39 @@ class MetricSource(NamedTuple):
     def axis_segments(self) -> list[Segment]:
         """Segments that cover the steps of all metrics, for the x axis: those of the loss, or without a loss those of
         the logged metric with the most values; empty ones cover steps before and after."""
-        longest = max((view.points for view in self.logged), key=len, default=[])
-        segments = self.loss or longest
-        steps = [(view.points[0].first_step, view.points[-1].last_step) for view in self.logged if view.points]
-        if not segments or not steps:
+        extent = _extent_of(self.logged)
+        segments = self.loss or list(extent.longest)
+        if not segments or not extent.longest:
             return segments
-        first, last = min(step for step, _ in steps), max(step for _, step in steps)
+        first, last = extent.first, extent.last
         if first >= segments[0].first_step and last <= segments[-1].last_step:
             return segments
-        t = max((view.t for view in self.logged if view.t is not None), default=segments[-1].t)
+        t = extent.t if extent.t is not None else segments[-1].t
         before = [_empty(first, segments[0].t)] if first < segments[0].first_step else []
         after = [_empty(last, max(t, segments[-1].t))] if last > segments[-1].last_step else []
         return [*before, *segments, *after]
+
+
+class _Extent(NamedTuple):
+    """What the logged metrics cover together."""
+
+    longest: Sequence[Segment]
+    """The points of the one with the most; empty without any."""
+    first: int = 0
+    last: int = 0
+    t: float | None = None
+    """The newest unix time."""
+
+
+@once
+def _extent_of(logged: Sequence[LoggedView]) -> _Extent:
+    curves = [view.points for view in logged if view.points]
+    if not curves:
+        return _Extent(())
+    steps = [first_and_last(points) for points in curves]
+    first, last = min(step for step, _ in steps), max(step for _, step in steps)
+    t = max((view.t for view in logged if view.t is not None), default=None)
+    return _Extent(max(curves, key=lambda points: len(points)), first, last, t)
 
 
 def _empty(step: int, t: float) -> Segment:
@@ -157,6 +180,8 @@ class EpochCurves:
         self.best = best.epoch if best is not None else None
         self.last_steps = {epoch.epoch: epoch.step for epoch in epochs}
         self.ends = [epoch.step for epoch in epochs]
+        self.validated = {name for epoch in epochs for name in epoch.valid}
+        """Names of the meters that have validation values."""
         self._points: dict[str, tuple[list[MetricPoint], list[MetricPoint]]] = {}
 
     def names(self) -> dict[str, None]:
@@ -179,30 +204,77 @@ class EpochCurves:
         return sorted(MetricPoint(view.step, view.epoch, view.t, view.lr, True) for view in self.epochs)
 
 
-def metric_series(source: MetricSource, ended: EpochCurves | None = None) -> list[MetricSeries]:
-    """Every metric that has a value: the monitored one first, then the loss, the others in the order in which the run
-    reported them, the learning rate, and the throughput. A metric of the run hides one of ours with the same name.
+class Metrics:
+    """The metrics of a run by name. Each is made when it is asked for, and one that the script logged only again after
+    a new value: a screen shows dozens of the thousands that a run may have."""
 
-    `ended` are the curves of `source.epochs`, if the caller has them.
-    """
-    ended = ended or EpochCurves(source.epochs)
-    best, clock = ended.best, _Clock(source, ended)
-    by_name = {name: _meter(name, source, clock, ended) for name in _names(source, ended)}
-    _add_logged(by_name, source, clock, ended)
-    if source.loss:
-        loss = by_name.get(LOSS)
-        valid, read_from = (loss.valid, loss.source) if loss is not None else ([], "")
-        train = _bounded(clock.of_segments(), best)
-        by_name[LOSS] = MetricSeries(
-            LOSS, "", "step", train, valid, best, newest_train=source.newest_loss, source=read_from
-        )
-    for name, points in _of_reports(source, clock, ended):
-        if points and name not in by_name:
-            by_name[name] = MetricSeries(name, UNITS.get(name, ""), "report", _bounded(points, best), [], best)
-    if source.monitored in by_name:
-        by_name[source.monitored] = by_name[source.monitored]._replace(is_monitored=True)
-    first = [name for name in dict.fromkeys((source.monitored, LOSS)) if name in by_name]
-    return [by_name[name] for name in (*first, *(name for name in by_name if name not in first))]
+    def __init__(self, source: MetricSource, before: Metrics | None = None) -> None:
+        """`before`: the metrics of an earlier moment of the run, for what has not changed."""
+        self.source = source
+        self._ended: EpochCurves = EpochCurves(source.epochs)
+        self._logged_made: dict[str, tuple[object, MetricSeries]] = {}
+        if before is not None and before._ended.epochs is source.epochs:
+            self._ended, self._logged_made = before._ended, before._logged_made
+        self._clock = _Clock(source, self._ended)
+        self._made: dict[str, MetricSeries] = {}
+        self._views: dict[str, list[LoggedView]] = {}
+        if before is not None and before.source.logged is source.logged:
+            self._views = before._views
+        else:
+            for view in source.logged:
+                self._views.setdefault(view.name, []).append(view)
+        self._of_meters = dict.fromkeys(_names(source, self._ended))
+        self._reports = dict(_of_reports(source, self._clock, self._ended, self._views))
+        names = self._names()
+        self.names: tuple[str, ...] = before.names if before is not None and before.names == names else names
+        """The monitored metric first, then the loss, the others in the order in which the run reported them, the
+        learning rate, and the throughput. A metric of the run hides one of ours with the same name."""
+
+    def _names(self) -> tuple[str, ...]:
+        names = self._of_meters | dict.fromkeys(self._views)
+        names |= dict.fromkeys([LOSS] if self.source.loss else [])
+        names |= dict.fromkeys(name for name, points in self._reports.items() if points)
+        first = [name for name in dict.fromkeys((self.source.monitored, LOSS)) if name in names]
+        return tuple(dict.fromkeys([*first, *names]))
+
+    def __getitem__(self, name: str) -> MetricSeries:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def get(self, name: str) -> MetricSeries | None:
+        """A metric; None if the run has none of this name."""
+        return self[name] if name in self.names else None
+
+    def _make(self, name: str) -> MetricSeries:
+        source, best, clock = self.source, self._ended.best, self._clock
+        is_monitored, views = name == source.monitored, self._views.get(name, ())
+        if name == LOSS and source.loss:
+            of_logs = self._logged(name, views) if views or name in self._of_meters else None
+            valid, read_from = (of_logs.valid, of_logs.source) if of_logs is not None else ([], "")
+            train, newest = _bounded(clock.of_segments(), best), source.newest_loss
+            return MetricSeries(LOSS, "", "step", train, valid, best, is_monitored, newest, read_from)
+        if views or name in self._of_meters:
+            return self._logged(name, views)._replace(is_monitored=is_monitored)
+        points = _bounded(self._reports[name], best)
+        return MetricSeries(name, UNITS.get(name, ""), "report", points, [], best, is_monitored)
+
+    def _logged(self, name: str, views: Sequence[LoggedView]) -> MetricSeries:
+        """The meter of a name, with what the script logged under it."""
+        if name in self._of_meters:
+            return _with_logged(_meter(name, self.source, self._clock, self._ended), views, self._clock, self._ended)
+        key = (self.source.epoch, *views)
+        held = self._logged_made.get(name)
+        if held is None or held[0] != key:
+            empty = MetricSeries(name, "", "logged", [], [], self._ended.best)
+            held = self._logged_made[name] = (key, _with_logged(empty, views, self._clock, self._ended))
+        return held[1]
+
+
+def metric_series(source: MetricSource) -> list[MetricSeries]:
+    """Every metric that has a value, in the order of `Metrics.names`."""
+    metrics = Metrics(source)
+    return [metrics[name] for name in metrics.names]
 
 
 class _Clock:
@@ -265,19 +337,17 @@ def _meter(name: str, source: MetricSource, clock: _Clock, ended: EpochCurves) -
     return MetricSeries(name, "", "epoch", _bounded(train, ended.best), _bounded(valid, ended.best), ended.best)
 
 
-def _add_logged(by_name: dict[str, MetricSeries], source: MetricSource, clock: _Clock, ended: EpochCurves) -> None:
-    """Adds what the script logged itself. A split that the run reports as a meter or score stays, unless the script
-    logged more validation values than the run reported."""
-    of_meters = {name for epoch in source.epochs for name in epoch.valid} if source.logged else set()
-    for view in source.logged:
-        metric = by_name.get(view.name) or MetricSeries(view.name, "", "logged", [], [], ended.best)
+def _with_logged(metric: MetricSeries, views: Sequence[LoggedView], clock: _Clock, ended: EpochCurves) -> MetricSeries:
+    """The metric with what the script logged itself. A split that the run reports as a meter or score stays, unless the
+    script logged more validation values than the run reported."""
+    for view in views:
         points = _bounded(clock.of_logged(view), ended.best)
         if view.split == "train" and not metric.train:
             metric = metric._replace(basis="logged", train=points, newest_train=view.value, source=view.source)
-        elif view.split == "valid" and (len(points) > len(metric.valid) or view.name not in of_meters):
+        elif view.split == "valid" and (len(points) > len(metric.valid) or view.name not in ended.validated):
             # The scores of epochs are some of these values.
             metric = metric._replace(valid=points, source=view.source)
-        by_name[view.name] = metric
+    return metric
 
 
 def most_important(series: Sequence[MetricSeries], most: int) -> list[MetricSeries]:
@@ -291,11 +361,13 @@ def validation_points(epochs: Sequence[EpochEnded], name: str) -> list[MetricPoi
     return [MetricPoint(view.step, view.epoch, view.t, value, True) for view, value in figures if value is not None]
 
 
-def _of_reports(source: MetricSource, clock: _Clock, ended: EpochCurves) -> Iterable[tuple[str, list[MetricPoint]]]:
+def _of_reports(
+    source: MetricSource, clock: _Clock, ended: EpochCurves, logged: Iterable[str]
+) -> Iterable[tuple[str, list[MetricPoint]]]:
     """Learning rate, throughput and step time, by name."""
     points = [(point, clock.epoch_at(point.step)) for point in source.throughput]
     rates = [MetricPoint(point.step, epoch, point.t, point.lr) for point, epoch in points if point.lr == point.lr]
-    if not any(view.name.lower().rpartition("/")[2] in ("lr", "learning_rate") for view in source.logged):
+    if not any(name.lower().rpartition("/")[2] in ("lr", "learning_rate") for name in logged):
         yield LR, rates or ended.learning_rates()
     measured = [(point, epoch) for point, epoch in points if point.examples_per_s == point.examples_per_s]
     yield THROUGHPUT, [MetricPoint(point.step, epoch, point.t, point.examples_per_s) for point, epoch in measured]

@@ -70,7 +70,7 @@ PICTURED_EPOCHS_MAX = 200
 
 _STEPPING_OR_SAVING = STEPPING | {"saving"}
 _MANY_METRICS = (
-    f"the script logs more than {NAMES_MAX} metrics; losses, validation values and the first of the others are shown"
+    f"the script logs more than {NAMES_MAX:,} metrics; losses, validation values and the first of the others are shown"
 )
 _PACE_NEWEST = 0.3  # weight of the newest report in the smoothed step time
 

@@ -106,6 +106,16 @@ class Downsampled(StateStruct, Generic[T]):
             self.items = join_pairs(self.items, join)
             self.stride *= 2
 
+    def limit(self, most: int, join: Callable[[T, T], T]) -> None:
+        """Keeps at most `most` items from now on."""
+        self.most = most
+        while len(self.items) > most:
+            self.version += 1
+            # An odd last item stays alone, and so represents fewer than the others.
+            self.in_last += self.stride if len(self.items) % 2 == 0 else 0
+            self.items = join_pairs(self.items, join)
+            self.stride *= 2
+
     def clear(self) -> None:
         """Removes all items."""
         self.version += 1
@@ -161,6 +171,20 @@ class Recent(StateStruct, Generic[T]):
     def items(self) -> list[T]:
         """The items that are stored."""
         return [*self.old.items, *self.newest]
+
+
+def once(make: Callable[[T], V]) -> Callable[[T], V]:
+    """The function, computed once for each new object: snapshots share the lists that have not changed."""
+    held: tuple[T, V] | None = None
+
+    def made(items: T) -> V:
+        nonlocal held
+        found = held
+        if found is None or found[0] is not items:
+            found = held = (items, make(items))
+        return found[1]
+
+    return made
 
 
 Join = Callable[[T, T, int], T | None]

@@ -40,14 +40,12 @@ from tputui.formatting import inert
 from tputui.state import conditions
 from tputui.state.conditions import Condition, InvalidCondition
 from tputui.state.liveness import Liveness, assess
-from tputui.state.metric_series import MetricSource, metric_series
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import redaction
 from tputui.telemetry.codec import spell_non_finite
-from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import class_of, first_of
 from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.rundir import RUN_DIR_VARIABLE, Manifest
@@ -510,10 +508,7 @@ def sentence(condition: Condition, snapshot: Snapshot) -> str:
 
 def newest_metrics(snapshot: Snapshot) -> dict[str, float]:
     """The newest values of the metrics, at most `METRICS_MAX`, by `train.NAME` and `valid.NAME`."""
-    splits: tuple[Split, ...] = ("train", "valid")
-    named = [(series.name, split) for series in metric_series(MetricSource.of(snapshot)) for split in splits]
-    values = [(name, split, conditions.value(f"{split}.{name}", snapshot)) for name, split in named]
-    measured = [(name, split, value) for name, split, value in values if value is not None]
+    measured = list(conditions.newest_values(snapshot))
     few = first_of(measured, METRICS_MAX, lambda metric: class_of(metric[0], metric[1]))
     return {f"{split}.{name}": value for name, split, value in few}
 

@@ -17,6 +17,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -209,6 +210,7 @@ def in_form(name: str) -> str:
     return name.lower().replace(" ", "_").replace("-", "_").replace(".", "_")
 
 
+@lru_cache(maxsize=1 << 14)
 def class_of(name: str, split: Split) -> int:
     """0 for a loss of `LOSS_NAMES`, 1 for other losses and for validation values, 2 for other metrics."""
     if in_form(name) in LOSS_NAMES:

@@ -21,7 +21,7 @@ from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import ENDED, MemoryView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import EpochEnded
-from tputui.telemetry.logged_values import CONSOLE
+from tputui.telemetry.logged_values import CONSOLE, class_of, first_of
 from tputui.text import phrases, show_hosts, verdict_lines
 from tputui.text.loss_chart import loss_chart
 from tputui.text.phrases import row
@@ -85,6 +85,8 @@ _TABLE_WIDTH = 118
 """Most characters of a row of the table of epochs; further columns are left out."""
 CORES_SHOWN = 16
 """With more cores only the one with the fullest memory has a line."""
+LOGGED_MAX = 256
+"""Logged metrics that have a line, losses and validation values first."""
 _HISTORIES = ("picture_history", "memory_history", "device_history", "meter_history", "xla_history")
 NOT_SHOWN = ("logs", "stacks", "loss", "core_columns", "evidence", "is_behind", *_HISTORIES)
 """Fields for screens, which scripts do not need."""
@@ -97,7 +99,10 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
 
     `whole`: include everything that the screen draws, such as curves, losses of each core, histories and log lines.
     """
-    shown = snapshot if whole else msgspec.structs.replace(snapshot, core_columns=[])
+    shown = snapshot
+    if not whole:
+        logged = [msgspec.structs.replace(view, points=[]) for view in snapshot.logged]
+        shown = msgspec.structs.replace(snapshot, core_columns=[], logged=logged)
     fields: dict[str, Any] = msgspec.to_builtins(shown, enc_hook=list)
     fields["state"] = fields.pop("condition")
     fields["state_reason"] = fields.pop("condition_reason")
@@ -301,7 +306,10 @@ def _meters(snapshot: Snapshot) -> list[str]:
 def _logged(snapshot: Snapshot) -> list[str]:
     """What the script logged itself; the word console marks values that were read from printed text."""
     views = [view for view in snapshot.logged if not is_of_xla(view.name)]
-    lines = [row(view.split, f"{view.name:<12} {fmt.number(view.value)}", *_origin(view)) for view in views]
+    few = first_of(views, LOGGED_MAX, lambda view: class_of(view.name, view.split))
+    lines = [row(view.split, f"{view.name:<12} {fmt.number(view.value)}", *_origin(view)) for view in few]
+    if len(few) < len(views):
+        lines.append(row("logged", f"{fmt.more(len(views) - len(few), 'metric')}; --json has them"))
     of_xla = len(snapshot.logged) - len(views)
     return [
         *lines,

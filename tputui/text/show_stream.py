@@ -11,7 +11,7 @@ from tputui import formatting as fmt
 from tputui.session.session import Session
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry.logged_values import class_of, first_of
-from tputui.text.show_page import to_show
+from tputui.text.show_page import LOGGED_MAX, to_show
 
 LINE_S = 1.0
 """Least time between two lines."""
@@ -26,8 +26,6 @@ NEWEST_MAX = {
     "warnings": 32,
 }
 """Lists of which a line has only the newest entries."""
-LOGGED_MAX = 256
-"""Logged metrics of a line: losses and validation values first. A warning gives the number of the others."""
 FIRST_ONLY = ("config", "details")
 """Keys of the first line only; their values do not change."""
 AGES = ("now", "duration_s", "phase_s", "eta_s", "newest_fact", "memory", "throughput", "verdicts", "time_spent")

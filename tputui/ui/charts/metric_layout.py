@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 LEAST_WIDTH, LEAST_HEIGHT = 36, 7
@@ -117,14 +118,12 @@ def group_of(metric: str) -> str:
     return prefix + slash if prefix and rest else ""
 
 
-def pages(metrics: Sequence[str], choice: Choice, width: int, height: int) -> list[PageLayout]:
+@lru_cache(maxsize=8)
+def pages(metrics: tuple[str, ...], choice: Choice, width: int, height: int) -> list[PageLayout]:
     """The pages of metrics in their order, after those that are pinned. Metrics that fit on one page have no headings,
     unless a group is folded."""
-    known, ahead = set(metrics), set(choice.pinned)
-    pinned = [name for name in choice.pinned if name in known]
-    others = [name for name in metrics if name not in ahead]
+    pinned, others, sections = _sectioned(metrics, choice)
     tiles = tiling(len(metrics), width, height)
-    sections = _sections(pinned, others, choice.folded)
     is_folded = any(heading is not None and heading.is_folded for heading, _ in sections)
     if (tiles.room >= len(metrics) and not is_folded) or len(sections) < 2:
         # The loss has a chart of its own before these pages.
@@ -142,6 +141,15 @@ def groups_of(metrics: Sequence[str], pinned: Sequence[str]) -> frozenset[str]:
 
 Section = tuple[Heading | None, list[str]]
 """A group and its metrics; without a heading those that have no group."""
+
+
+@lru_cache(maxsize=4)
+def _sectioned(metrics: tuple[str, ...], choice: Choice) -> tuple[list[str], list[str], list[Section]]:
+    """The pinned metrics, the others, and all of them in sections, whatever the size of the page."""
+    known, ahead = set(metrics), set(choice.pinned)
+    pinned = [name for name in choice.pinned if name in known]
+    others = [name for name in metrics if name not in ahead]
+    return pinned, others, _sections(pinned, others, choice.folded)
 
 
 def _sections(pinned: list[str], others: list[str], folded: frozenset[str]) -> list[Section]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -13,11 +14,10 @@ from tputui.state.metric_series import (
     LR,
     STEP_TIME,
     THROUGHPUT,
-    EpochCurves,
     MetricPoint,
+    Metrics,
     MetricSeries,
     MetricSource,
-    metric_series,
 )
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import CONSOLE
@@ -34,7 +34,7 @@ from tputui.ui.charts.several import Point, empty_body, line_of, outside_of, sca
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X, DOTS_Y, DotLayer
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
-from tputui.ui.render.names import shortened
+from tputui.ui.render.names import shortened_one
 
 TRAIN_SIGN = "\u2500"
 """Sign of training values: a line, as in the chart."""
@@ -56,6 +56,12 @@ def value_text(name: str, value: float) -> str:
     return f"{value:.4g}" if name == LR else fmt.number(value)
 
 
+@lru_cache(maxsize=4)
+def _cleaned(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names as they are drawn; kept since there may be thousands."""
+    return tuple(map(clean, names))
+
+
 def titles(
     series: MetricSeries,
     data: VisibleData,
@@ -74,7 +80,7 @@ def titles(
     def name_in(room: int) -> Line:
         name = clean(series.name)
         if len(name) > room:
-            name = shortened(names or (name,), room)[name]
+            name = shortened_one(name, _cleaned(names or (series.name,)), room)
         return [sign, Span(name, "chosen" if chosen else "strong")]
 
     limits = data.view.y_of(series.name).note
@@ -213,31 +219,23 @@ class MetricPage(NamedTuple):
 
 
 class MetricCharts:
-    """Draws pages of metrics; the curves are computed again only if the run has new values."""
+    """Draws pages of metrics; curves are computed again only if they have new values."""
 
     def __init__(self) -> None:
-        self.choose: Callable[[list[MetricSeries]], list[MetricSeries]] = list
-        """Chooses the metrics that are shown."""
+        self.choose: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple
+        """Chooses the metrics that are shown, by their names."""
         self.choice = Choice()
-        self._source: MetricSource | None = None
-        self._ended = EpochCurves([])
-        self._series: list[MetricSeries] = []
-        self._names: tuple[str, ...] = ()
-        """Their clean names."""
+        self._metrics: Metrics | None = None
 
-    def series(self, source: MetricSource) -> list[MetricSeries]:
+    def metrics(self, source: MetricSource) -> Metrics:
         """Every metric of a run."""
-        if self._ended.epochs is not source.epochs:
-            self._ended = EpochCurves(source.epochs)
-        if self._source != source:
-            self._series = metric_series(source, self._ended)
-            self._names = tuple(clean(metric.name) for metric in self._series)
-        self._source = source
-        return self._series
+        if self._metrics is None or self._metrics.source != source:
+            self._metrics = Metrics(source, self._metrics)
+        return self._metrics
 
     def num_found(self, source: MetricSource) -> int:
         """Number of metrics that are chosen."""
-        return len(self.choose(self.series(source)))
+        return len(self._chosen_names(source))
 
     def groups(self, source: MetricSource) -> frozenset[str]:
         """The groups of the metrics that are chosen."""
@@ -247,8 +245,8 @@ class MetricCharts:
         """The pages of the metrics that are chosen."""
         return metric_layout.pages(self._chosen_names(source), self.choice, width, height)
 
-    def _chosen_names(self, source: MetricSource) -> list[str]:
-        return [metric.name for metric in self.choose(self.series(source))]
+    def _chosen_names(self, source: MetricSource) -> tuple[str, ...]:
+        return self.choose(self.metrics(source).names)
 
     def first_of_page(self, source: MetricSource, metric: str, by: int, width: int, height: int) -> str:
         """What is first on the page `by` pages after that of a metric; empty for the loss chart, the first page."""
@@ -274,14 +272,14 @@ class MetricCharts:
         smaller = metric_layout.pages(names, self.choice, width, height - 1)
         has_head = [page.shape for page in smaller] == [page.shape for page in pages]
         layout = (smaller if has_head else pages)[number]
-        by_name = {series.name: series for series in self._series}
-        shown = [by_name[name] for name in layout.metrics]
+        metrics = self.metrics(source)
+        shown = [metrics[name] for name in layout.metrics]
         first = sum(len(page.metrics) for page in pages[:number])
         num_charts = sum(len(page.metrics) for page in pages)
         num_folded = sum(page.num_folded for page in pages)
         chosen = layout.selected(metric) or layout.items[0]
         pinned = self.choice.pinned if not isinstance(layout.rows[0], Heading) else ()
-        chart = draw(shown, data, layout, chosen, self._names, pinned)
+        chart = draw(shown, data, layout, chosen, metrics.names, pinned)
         return MetricPage(chart, shown, chosen, first, num_charts, num_folded, has_head, layout)
 
 

@@ -261,7 +261,7 @@ class LossPanel(RunPanel[LossPart]):
         # Without cores, whose outlier these charts do not show.
         axis = replace(part.whole, cores=[], segments=part.source.axis_segments())
         data = self._chart.visible(axis, self.look._replace(kind="multiples"))
-        search, num_all = self._search, len(self._metrics.series(part.source))
+        search, num_all = self._search, len(self._metrics.metrics(part.source).names)
         count = f"[{self._metrics.num_found(part.source):,}/{num_all:,}]" if search.is_typing else ""
         typed = tuple(search.typed_line(width, count))
         folder = str(Path(part.run_dir).parent)
@@ -293,7 +293,8 @@ class LossPanel(RunPanel[LossPart]):
         """On a page of metrics the curves of every metric; the figures of the loss are those of the snapshot."""
         if self._part is None or not self.look.metric:
             return None
-        return metric_page.metric_figures(self._metrics.series(self._part.source))
+        metrics = self._metrics.metrics(self._part.source)
+        return metric_page.metric_figures([metrics[name] for name in metrics.names])
 
     def _ramp(self) -> Ramp | None:
         """The colours of maps; None if nothing is painted as a background."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -9,7 +10,9 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.state.chart_data import LoggedView, MeterPoint
 from tputui.state.snapshot import MeterView, Snapshot, best_epoch
+from tputui.state.state_struct import once
 from tputui.telemetry.events import EpochEnded, Split
+from tputui.telemetry.logged_values import class_of, first_of
 from tputui.ui.base import status_text
 from tputui.ui.charts.series_chart import blocks
 from tputui.ui.render.lines import Cell, Line, Span, clean, paragraph, stack_tables, wrap
@@ -30,6 +33,17 @@ class MetersPart(NamedTuple):
     """What the script logged itself, if it is not among the meters."""
     history: Sequence[MeterPoint] = ()
     epochs: Sequence[EpochEnded] = ()
+    num_more: int = 0
+    """Number of the logged ones that are left out."""
+
+
+LOGGED_MAX = 256
+"""Logged metrics that have a row, losses and validation values first; pages of charts have all."""
+
+
+@once
+def _first_logged(logged: list[LoggedView]) -> list[LoggedView]:
+    return first_of(logged, LOGGED_MAX, lambda view: class_of(view.name, view.split))
 
 
 _LEAST_CURVES_WIDTH = 56
@@ -63,10 +77,12 @@ class MetersPanel(RunPanel[MetersPart]):
         best = best_epoch(snapshot.epochs)
         why = "" if snapshot.meters else status_text.nothing_yet(snapshot, "meter")
         of_meters = {meter.name for meter in snapshot.meters}
-        logged = [view for view in snapshot.logged if view.name not in of_meters]
+        few = _first_logged(snapshot.logged)
+        logged = [view for view in few if view.name not in of_meters]
         names = {view.name for view in logged}
         scores = {name: score for name, score in scores.items() if name not in names}
-        return MetersPart(snapshot.meters, best, scores, epoch, why, logged, snapshot.meter_history, snapshot.epochs)
+        more, history = len(snapshot.logged) - len(few), snapshot.meter_history
+        return MetersPart(snapshot.meters, best, scores, epoch, why, logged, history, snapshot.epochs, more)
 
     def draw(self, part: MetersPart, width: int, height: int) -> Drawing:
         """One row per meter, then one row per score, then the curves."""
@@ -74,15 +90,20 @@ class MetersPanel(RunPanel[MetersPart]):
             return Drawing(paragraph(part.why_none, width, height))
         names = list(dict.fromkeys(meter.name for meter in part.meters))
         rows = [_row(name, part) for name in names]
-        rows += [_logged_row(name, part) for name in dict.fromkeys(view.name for view in part.logged)]
+        newest: dict[str, dict[Split, float]] = {}
+        for view in part.logged:
+            newest.setdefault(view.name, {})[view.split] = view.value
+        rows += [_logged_row(name, of, part.best) for name, of in newest.items()]
         rows += [_score_row(name, score, part.best) for name, score in part.scores.items()]
         titles = _titles(part)
         rows = _with_room_for_values(titles, rows, width)
-        first, *more = stack_tables(titles, [row[: len(titles)] for row in rows], width)
-        below = [*_scored(part, width), *_reduced(part.meters, width)]
+        first, *others = stack_tables(titles, [row[: len(titles)] for row in rows], width)
+        more = f" {fmt.more(part.num_more, 'logged metric')} on the pages of charts: m"
+        below = [[Span(more, "dim")]] if part.num_more else []
+        below += [*_scored(part, width), *_reduced(part.meters, width)]
         room = height - 1 - len(rows) - len(below)
         if self.has_class("-maximised"):
-            below = [*(line for table in more for line in ([], table.head, *table.rows)), [], *below]
+            below = [*(line for table in others for line in ([], table.head, *table.rows)), [], *below]
             room = height - 1 - len(rows) - len(below)
         return Drawing(
             [*first.rows, *below, *_curves(part, width, room)],
@@ -163,11 +184,10 @@ def _score_row(name: str, score: float, best: EpochEnded | None) -> list[Cell]:
     return [Cell(clean(name), "strong"), _NOTHING, figure, *then, *[_NOTHING] * 6]
 
 
-def _logged_row(name: str, part: MetersPart) -> list[Cell]:
+def _logged_row(name: str, of: dict[Split, float], best: EpochEnded | None) -> list[Cell]:
     """The newest values that the script logged, and that of the best epoch."""
-    of = {view.split: view.value for view in part.logged if view.name == name}
     newest = [_number(of.get("train")), _number(of.get("valid"))]
-    then = [Cell(fmt.number(part.best.scores.get(name)), "good")] if part.best is not None else []
+    then = [Cell(fmt.number(best.scores.get(name)), "good")] if best is not None else []
     return [Cell(clean(name), "strong"), *newest, *then, *[_NOTHING] * 6]
 
 
@@ -181,7 +201,7 @@ def _curves(part: MetersPart, width: int, room: int) -> list[Line]:
     """A curve of blocks for each metric and split over the steps of the run; the first ones if they do not all fit."""
     if room < 1 or width < _LEAST_CURVES_WIDTH:
         return []
-    curves = [curve for curve in _all_curves(part) if len(curve[2]) > 1][:room]
+    curves = list(itertools.islice((curve for curve in _all_curves(part) if len(curve[2]) > 1), room))
     if not curves:
         return []
     steps = [step for _, _, points in curves for step in (points[0][0], points[-1][0])]

@@ -15,22 +15,32 @@ _PART_LEAST = 3
 """Characters that are left of a part, with the ellipsis."""
 
 
-@lru_cache(maxsize=16)
 def shortened(names: tuple[str, ...], room: int) -> dict[str, str]:
     """Each name in at most `room` cells. Of names with the same separators, what they have in common is cut: parts in
     the middle first, then the end, then the beginning."""
+    return {name: shortened_one(name, names, room) for name in names}
+
+
+def shortened_one(name: str, names: tuple[str, ...], room: int) -> str:
+    """One of the names, of which there may be thousands, shortened so that it differs from the others."""
+    runs, longest = _divided(names)[name]
+    return crop("".join(_cut(runs, longest - room)) if longest > room else name, room)
+
+
+@lru_cache(maxsize=16)
+def _divided(names: tuple[str, ...]) -> dict[str, tuple[list[tuple[bool, str]], int]]:
+    """The parts of each name, and the length of the longest name with the same separators."""
     forms: dict[tuple[str, ...], list[str]] = {}
     tokens = {name: _TOKEN.findall(name) for name in names}
     for name, parts in tokens.items():
         forms.setdefault(tuple("" if part.isalnum() else part for part in parts), []).append(name)
-    short: dict[str, str] = {}
+    divided: dict[str, tuple[list[tuple[bool, str]], int]] = {}
     for alike in forms.values():
         rows = [tokens[name] for name in alike]
         is_common = [len(set(column)) == 1 for column in zip(*rows, strict=True)]
-        excess = max(map(len, alike)) - room
-        for name, row in zip(alike, rows, strict=True):
-            short[name] = crop("".join(_cut(_runs(row, is_common), excess)), room) if excess > 0 else name
-    return short
+        longest = max(map(len, alike))
+        divided |= {name: (_runs(row, is_common), longest) for name, row in zip(alike, rows, strict=True)}
+    return divided
 
 
 def _runs(tokens: Sequence[str], is_common: Sequence[bool]) -> list[tuple[bool, str]]:
