@@ -46,6 +46,8 @@ class LoggedSeries(StateStruct, dict=True):
     epoch: float = math.nan
     counted: bool = False
     """Whether all steps only count its values."""
+    x: Metric = ""
+    """The x axis that the author chose; empty for steps."""
 
     def __post_init__(self) -> None:
         self._shown: tuple[int, list[Segment]] | None = None
@@ -56,6 +58,7 @@ class LoggedSeries(StateStruct, dict=True):
         Raises `BlockError` if the values cannot be decoded; the event is then added by its summary.
         """
         self.tag, self.source = event.tag[:TEXT_CHARS_MAX], event.source[:TEXT_CHARS_MAX]
+        self.x = event.x[:TEXT_CHARS_MAX]
         self.counted = event.counted and (self.counted or not self.points.items)
         # Values that were damaged in their log arrive late.
         if not event.value_t < self.t:
@@ -91,6 +94,7 @@ class LoggedSeries(StateStruct, dict=True):
             max=max((piece.greatest for piece in finite), default=math.nan),
             points=self._points(),
             counted=self.counted,
+            x=self.x,
         )
 
     def _points(self) -> list[Segment]:

@@ -52,6 +52,22 @@ class MetricPoint(NamedTuple):
         return self.num_bad > 0 or not math.isfinite(self.value)
 
 
+class ChosenAxis(NamedTuple):
+    """The x axis that the author of a script chose for a metric, such as epochs or tokens."""
+
+    name: str
+    steps: Sequence[int]
+    """Ascending, at least two."""
+    values: Sequence[float]
+    """The coordinate of each step, which never goes back."""
+
+    def at(self, step: float) -> float:
+        """The coordinate of a step, on a line between those that are known, and on beyond them."""
+        at = min(max(bisect_left(self.steps, step), 1), len(self.steps) - 1)
+        (first, last), (low, high) = self.steps[at - 1 : at + 1], self.values[at - 1 : at + 1]
+        return low + (high - low) * (step - first) / (last - first)
+
+
 class MetricSeries(NamedTuple):
     """A metric in training and validation. Both lists are in order of steps."""
 
@@ -70,6 +86,8 @@ class MetricSeries(NamedTuple):
     """The training value of the newest step, which the newest point may only be part of; None if it is not known."""
     source: str = ""
     """Path of the log or `console`, for values that the script logged; empty if the run reported them."""
+    x: ChosenAxis | None = None
+    """None for steps."""
 
     def newest(self, split: Split) -> MetricPoint | None:
         """The newest point of a split."""
@@ -175,8 +193,9 @@ class EpochCurves:
         return self._points[name]
 
     def learning_rates(self) -> list[MetricPoint]:
-        """The learning rate of every epoch."""
-        return sorted(MetricPoint(view.step, view.epoch, view.t, view.lr, True) for view in self.epochs)
+        """The learning rate of every epoch that has one."""
+        known = (view for view in self.epochs if view.lr == view.lr)
+        return sorted(MetricPoint(view.step, view.epoch, view.t, view.lr, True) for view in known)
 
 
 def metric_series(source: MetricSource, ended: EpochCurves | None = None) -> list[MetricSeries]:
@@ -191,10 +210,10 @@ def metric_series(source: MetricSource, ended: EpochCurves | None = None) -> lis
     _add_logged(by_name, source, clock, ended)
     if source.loss:
         loss = by_name.get(LOSS)
-        valid, read_from = (loss.valid, loss.source) if loss is not None else ([], "")
+        valid, read_from, x = (loss.valid, loss.source, loss.x) if loss is not None else ([], "", None)
         train = _bounded(clock.of_segments(), best)
         by_name[LOSS] = MetricSeries(
-            LOSS, "", "step", train, valid, best, newest_train=source.newest_loss, source=read_from
+            LOSS, "", "step", train, valid, best, newest_train=source.newest_loss, source=read_from, x=x
         )
     for name, points in _of_reports(source, clock, ended):
         if points and name not in by_name:
@@ -269,6 +288,7 @@ def _add_logged(by_name: dict[str, MetricSeries], source: MetricSource, clock: _
     """Adds what the script logged itself. A split that the run reports as a meter or score stays, unless the script
     logged more validation values than the run reported."""
     of_meters = {name for epoch in source.epochs for name in epoch.valid} if source.logged else set()
+    axes = {x: _chosen_axis(x, source) for x in {view.x for view in source.logged}}
     for view in source.logged:
         metric = by_name.get(view.name) or MetricSeries(view.name, "", "logged", [], [], ended.best)
         points = _bounded(clock.of_logged(view), ended.best)
@@ -277,7 +297,22 @@ def _add_logged(by_name: dict[str, MetricSeries], source: MetricSource, clock: _
         elif view.split == "valid" and (len(points) > len(metric.valid) or view.name not in of_meters):
             # The scores of epochs are some of these values.
             metric = metric._replace(valid=points, source=view.source)
-        by_name[view.name] = metric
+        by_name[view.name] = metric._replace(x=metric.x or axes[view.x])
+
+
+def _chosen_axis(x: str, source: MetricSource) -> ChosenAxis | None:
+    """The axis of a `LoggedView.x`; None for steps, and if its values go back or are not known."""
+    points = [(point.last_step, point.max) for view in source.logged if x == view.tag for point in view.points]
+    if not points and x == "epoch":
+        points = [(0, 0.0), *((epoch.step, float(epoch.epoch)) for epoch in source.epochs)]
+    elif not points and x == "time":
+        times = [(point.last_step, point.t) for view in source.logged if view.x == x for point in view.points]
+        start = min((t for _, t in times if t), default=0.0)
+        points = [(step, t - start) for step, t in times if t]
+    by_step = dict(sorted(points))
+    values = list(by_step.values())
+    rises = all(low <= high for low, high in itertools.pairwise(values)) and values[:1] < values[-1:]
+    return ChosenAxis(x, list(by_step), values) if rises and all(map(math.isfinite, values)) else None
 
 
 def most_important(series: Sequence[MetricSeries], most: int) -> list[MetricSeries]:
