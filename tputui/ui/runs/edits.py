@@ -295,7 +295,7 @@ class RunEdits:
 
 
 def _named(paths: Sequence[Path]) -> str:
-    """The names of runs: `a`, `a, b`, `a, b, c and 4 more`."""
-    names = ", ".join(clean(path.name) for path in paths[:_NAMED_MAX])
+    """The names of runs: `"a"`, `"a", "b"`, `"a", "b", "c" and 4 more`."""
+    names = ", ".join(f'"{clean(path.name)}"' for path in paths[:_NAMED_MAX])
     num_hidden = len(paths) - _NAMED_MAX
     return f"{names} and {num_hidden} more" if num_hidden > 0 else names
