@@ -839,6 +839,15 @@ def test_warnings_and_receipts_can_be_acknowledged() -> None:
     assert "newest checkpoint: step 220" in last_line()
 
 
+def test_receipt_of_a_checkpoint_ends_with_a_newer_one() -> None:
+    run = made.running()
+    (*_, saved) = run.checkpoints
+    assert "checkpoint saved at step 220" in header_text(run)
+    later = made.changed(run, checkpoints=[*run.checkpoints, msgspec.structs.replace(saved, step=300, path="c/300")])
+    assert "checkpoint saved at step 220" not in header_text(later)
+    assert "newest checkpoint: step 300" in header_text(later)
+
+
 def test_alarm_does_not_hide_the_newest_checkpoint() -> None:
     run = made.changed(made.diverged(), requests=[])
     last = header_text(run, 80).splitlines()[3]
