@@ -606,7 +606,7 @@ def test_values_of_tpu_cores_are_columns_of_the_cores_panel_if_they_are_known() 
     read = made.changed(made.running(), devices=DevicesView(t=made.NOW, cores=cores, reason=why, absent=[]))
     said = drawn(CoresPanel, read)
     assert "duty  queued  state" in said
-    assert re.search(r"^   7 .* 97 %       1 ", said, re.M)
+    assert re.search(r"^    7 .* 97 %       1 ", said, re.M)
     assert "duty" not in drawn(CoresPanel, made.running())
     assert f"TPU: {why}" in drawn(MemoryPanel, read)
     unknown = made.changed(read, cores=[])
@@ -662,7 +662,7 @@ def test_log_and_epochs_are_visible_at_100x30() -> None:
 def test_sparkline_below_each_core_at_200x50() -> None:
     box = arrange(200, 44, "cores", num_cores=8).boxes["cores"]
     said = drawn(CoresPanel, made.running(), box.width - 2, box.height - 2).splitlines()
-    sparklines = [line for line in said if line.startswith("     \u2588")]
+    sparklines = [line for line in said if line.startswith("      \u2588")]
     assert len(sparklines) == 8
     assert all(line[-1] in "\u2581\u2582" for line in sparklines), "the losses fall"
 

@@ -215,7 +215,7 @@ def test_delete_names_runs_and_size_and_cancelling_is_preselected(tmp_path: Path
         assert 'Delete "run-02", "run-01"?' in text(pilot.app.screen)
         await pilot.press("y")
         await until(pilot, lambda: names(pilot) == ["run-00"])
-        assert "deleted run-02, run-01" in top(pilot)
+        assert 'deleted "run-02", "run-01"' in top(pilot)
 
     drive(home(tmp_path), script)
     assert [path.name for path in tmp_path.iterdir()] == ["run-00"]
