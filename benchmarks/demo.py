@@ -56,10 +56,10 @@ strategy = "{strategy}"
 """
 FAULTS = {
     "training": """\
-gamma_steps = 20        # the exponent of the loss falls: another program
+gamma_steps = 3         # the exponent of the loss falls: another program
 slow_core = 5           # waits in each step, for the demo
 slow_from_step = 90
-slow_s = 0.05""",
+slow_s = 0.25""",
     "failure": "weighted_from_step = 60  # weights of 9 classes, for the demo",
 }
 STRATEGIES = {"training": "replica", "failure": "spmd"}

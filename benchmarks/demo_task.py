@@ -66,7 +66,7 @@ class DemoDigits(Digits):
         """The exponent, which falls from 2 to 0.4 in training."""
         steps = self._options.gamma_steps
         falls = (self._step - 1) // steps if steps and self._trains else 0
-        return max(2.0 - 0.2 * falls, 0.4)
+        return max(2.0 - 0.4 * falls, 0.4)
 
     def _weights(self, batch: dict[str, torch.Tensor]) -> torch.Tensor | float:
         """The weight of each example by its class."""

@@ -157,7 +157,7 @@ WANTED = (
     Picture("cores", (120, 24), replayed(1.0), (Step("loss", ("2", "2", "v", "v", "v", *[","] * 30)),), "heat"),
     Picture("looking-back", (120, 36), ended, (_LOOKS_BACK,), "looking back"),
     Picture("log", (120, 24), replayed(1.0), (Step("loss", ("7", "z", "slash", *"valid", "enter")),), "/valid/"),
-    Picture("compare", (120, 36), compared, (Step("metrics", ("l",)),), "log axis"),
+    Picture("compare", (120, 36), compared, (Step("metrics", ()),), "log axis"),
     Picture("memory", (160, 45), replayed(1.0), (Step("loss", ("6", "z")),), "network in", of="demo"),
     Picture("diagnosis", (120, 44), replayed(1.0), (Step("loss", ("W", "W")),), "not checked", of="demo"),
     Picture("predictions", (120, 36), replayed(1.0), (Step("loss", ("p",)),), "predicted", of="demo"),

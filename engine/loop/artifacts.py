@@ -115,7 +115,9 @@ def _differing_rows(dataset: Dataset, count: int) -> list[dict[str, torch.Tensor
     different: dict[bytes, dict[str, torch.Tensor]] = {}
     alike: list[dict[str, torch.Tensor]] = []
     for index in candidates:
-        if len(different) == count or (row := _single_row(dataset, index)) is None:
+        if len(different) == count:
+            break
+        if (row := _single_row(dataset, index)) is None:
             continue
         label = next((row[name] for name in ("label", "labels") if name in row), torch.tensor(len(different)))
         if different.setdefault(label.numpy().tobytes(), row) is not row:

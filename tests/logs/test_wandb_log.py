@@ -38,15 +38,33 @@ run.finish()
 """
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+DEFINE = """
+import wandb
+run = wandb.init(project="p", settings=wandb.Settings(silent=True))
+run.define_metric("train/*", step_metric="tokens")
+run.define_metric("train/lr", step_metric="trainer/global_step")
+run.define_metric("valid/*", step_metric="epoch")
+run.define_metric("cpu", step_metric="_runtime")
+for step in range(3):
+    run.log({"train/loss": 1.0, "train/lr": 0.1, "tokens": 512 * step, "cpu": 0.5, "other": 1, "valid/loss": 2.0,
+             "epoch": step, "trainer/global_step": 10 * step})
+run.finish()
+"""
+
+
+def written_by(script: str, folder: Path) -> Path:
     """The folder of an offline run of the real library."""
-    folder = tmp_path_factory.mktemp("wandb")
     env = os.environ | {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "HOME": str(folder)}
-    done = subprocess.run([sys.executable, "-c", WRITE], cwd=folder, env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (run_dir,) = (folder / "wandb").glob("offline-run-*")
     return run_dir
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with every kind of value."""
+    return written_by(WRITE, tmp_path_factory.mktemp("wandb"))
 
 
 def records(content: bytes) -> list[bytes]:
@@ -101,6 +119,19 @@ def test_step_of_the_framework_replaces_the_count_of_calls(written: Path) -> Non
     (last,) = (value for value in all_values(open_log(written)) if value.step == 7000)
     assert (last.tag, last.value, last.epoch) == ("loss", 0.5, 2.0)
     assert last.t is not None
+
+
+def test_axes_are_those_that_define_metric_chose(tmp_path: Path) -> None:
+    values = all_values(open_log(written_by(DEFINE, tmp_path)))
+    assert {value.tag: value.x for value in values} == {
+        "train/loss": "tokens",
+        "train/lr": "",
+        "tokens": "",
+        "valid/loss": "epoch",
+        "cpu": "time",
+        "other": "",
+    }
+    assert {value.step for value in values} == {0, 10, 20}
 
 
 def test_folder_of_one_run_opens_and_of_several_asks_for_one(written: Path, tmp_path: Path) -> None:

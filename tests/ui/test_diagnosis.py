@@ -17,6 +17,7 @@ from tputui.text import verdict_lines
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import palette
 from tputui.ui.monitor.body import Body
+from tputui.ui.monitor.cores import CoresPanel
 from tputui.ui.monitor.diagnosis import DiagnosisPanel
 from tputui.ui.monitor.header import Header
 from tputui.ui.monitor.screen import MonitorScreen
@@ -161,6 +162,34 @@ def test_w_shows_it_and_enter_the_evidence_and_fix_of_the_chosen_one() -> None:
         assert "1 cores" in text(pilot.app.screen)
 
     drive(monitor(diagnosed.slowed()), script, size=(80, 24))
+
+
+def test_w_twice_fills_the_screen_whatever_message_is_late() -> None:
+    async def script(pilot: AppPilot) -> None:
+        body = pilot.app.screen.query_one(Body)
+        await pilot.press("W")
+        # As on a busy machine: what the panel before it posted when it got the focus.
+        cores = body.get(CoresPanel)
+        body.post_message(cores.Selected(cores))
+        await pilot.pause()
+        await pilot.press("W")
+        assert body.maximised
+        assert "drop_last=True" in text(pilot.app.screen)
+
+    drive(monitor(diagnosed.slowed()), script, size=(120, 36))
+
+
+def test_full_screen_has_the_evidence_where_the_panel_filled_the_screen_already() -> None:
+    async def script(pilot: AppPilot) -> None:
+        await pilot.press("W")
+        assert "1 cores" not in text(pilot.app.screen)
+        assert "compiled at an explicit sync" not in text(pilot.app.screen)
+        await pilot.press("W")
+        assert "compiled at an explicit sync" in text(pilot.app.screen)
+        await pilot.press("W")
+        assert "compiled at an explicit sync" not in text(pilot.app.screen)
+
+    drive(monitor(diagnosed.slowed()), script, size=(70, 14))
 
 
 def test_the_chosen_verdict_stays_chosen_when_its_figures_change() -> None:

@@ -99,6 +99,7 @@ def test_n_goes_through_the_epochs_with_pictures(tmp_path: Path) -> None:
 
         await opened(pilot)
         assert "n N: epochs start to 2" in title()
+        assert "n epochs" in text(pilot.app.screen)
         await pilot.press("N")
         await until(pilot, lambda: "epoch 1 \u00b7 step 110" in title())
         await pilot.press("N", "N")
@@ -127,6 +128,7 @@ def test_n_goes_through_the_epochs_with_pictures(tmp_path: Path) -> None:
 def test_n_says_that_there_is_one_epoch_only(tmp_path: Path) -> None:
     async def script(pilot: AppPilot) -> None:
         await opened(pilot)
+        assert "n epochs" not in text(pilot.app.screen)
         await pilot.press("n")
         assert "there are pictures of one epoch only" in text(pilot.app.screen)
 

@@ -15,7 +15,9 @@ import textual
 from tests.ui import made, measured
 from tests.ui.driving import AppPilot, drive, first_frame, monitor, until
 from tests.ui.test_pictures import DRAWN_BY, Compare
-from tputui.state.metric_series import Metrics, MetricSource
+from tputui.report import charts as html
+from tputui.state.chart_data import LoggedView, Segment
+from tputui.state.metric_series import Metrics, MetricSource, metric_series
 from tputui.state.snapshot import Snapshot
 from tputui.ui.app import ScreenApp
 from tputui.ui.base import export
@@ -420,6 +422,60 @@ def test_hidden_panel_computes_no_curves(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(made_for) == 2
 
     drive(ScreenApp(lambda: MonitorScreen(source, made.RUN_DIR)), script, size=(72, 24))
+
+
+def with_axis(values: list[float], x: str = "tokens") -> Snapshot:
+    """A run whose metric `bits` is drawn over another metric with these values, which the script logged with it."""
+
+    def view(name: str, points: list[float], x: str) -> LoggedView:
+        steps = range(100, 100 * len(points) + 1, 100)
+        t = made.NOW - 1000
+        segments = [
+            Segment(
+                first_step=step, last_step=step, mean=value, min=value, max=value, num_values=1, num_bad=0, t=t + step
+            )
+            for step, value in zip(steps, points, strict=True)
+        ]
+        return LoggedView(
+            name=name, split="train", tag=name, source="run.wandb", value=points[-1], step=steps[-1], t=t, epoch=None,
+            num_values=len(points), num_bad=0, min=min(points), max=max(points), points=segments, x=x,
+        )  # fmt: skip
+
+    logged = [view("tokens", values, ""), view("bits", [4.0, 3.0, 2.0, 1.0], x)]
+    return msgspec.structs.replace(measured.running(), logged=logged)
+
+
+def corner(page: MetricPage, metric: str) -> str:
+    """The last word of the labels below the chart of a metric, which is alone on its row."""
+    lines = drawn(page).splitlines()
+    title = next(at for at, line in enumerate(lines) if f"{metric}  " in line)
+    return next(
+        line.split()[-1] for line, above in zip(lines[title + 1 :], lines[title:], strict=False) if "└" in above
+    )
+
+
+def test_metric_is_drawn_over_the_axis_that_its_author_chose() -> None:
+    snapshot = with_axis([1e6, 4e6, 9e6, 16e6])
+    page = page_of(snapshot, 56, 12, metric="bits")
+    assert [page.chosen, *corner(page, "bits").split()] == ["bits", "tokens"]
+    assert [page.chart.axes.x.at(step) for step in (100, 150, 200)] == [1e6, 2.5e6, 4e6]
+    assert corner(page_of(snapshot, 56, 12, metric="tokens"), "tokens") != "tokens"
+    by_epoch = page_of(snapshot, 56, 12, ChartView(x="epoch"), metric="bits")
+    assert corner(by_epoch, "bits") != "tokens"
+    (bits,) = (metric for metric in metric_series(MetricSource.of(snapshot)) if metric.name == "bits")
+    assert "by tokens" in html.chart(bits)
+
+
+@pytest.mark.parametrize("values", [[1e6, 4e6, 3e6, 16e6], [2.0] * 4, [1.0, math.nan, 3.0, 4.0]])
+def test_axis_that_does_not_rise_is_left_for_steps(values: list[float]) -> None:
+    page = page_of(with_axis(values), 56, 12, metric="bits")
+    assert corner(page, "bits") != "tokens"
+
+
+def test_axis_of_time_begins_at_the_first_value() -> None:
+    page = page_of(with_axis([1.0] * 4, x="time"), 56, 12, metric="bits")
+    assert corner(page, "bits") == "time"
+    assert (page.chart.axes.x.at(100), page.chart.axes.x.at(400)) == (0.0, 300.0)
 
 
 @same_textual

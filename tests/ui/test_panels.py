@@ -606,7 +606,7 @@ def test_values_of_tpu_cores_are_columns_of_the_cores_panel_if_they_are_known() 
     read = made.changed(made.running(), devices=DevicesView(t=made.NOW, cores=cores, reason=why, absent=[]))
     said = drawn(CoresPanel, read)
     assert "duty  queued  state" in said
-    assert re.search(r"^   7 .* 97 %       1 ", said, re.M)
+    assert re.search(r"^    7 .* 97 %       1 ", said, re.M)
     assert "duty" not in drawn(CoresPanel, made.running())
     assert f"TPU: {why}" in drawn(MemoryPanel, read)
     unknown = made.changed(read, cores=[])
@@ -662,7 +662,7 @@ def test_log_and_epochs_are_visible_at_100x30() -> None:
 def test_sparkline_below_each_core_at_200x50() -> None:
     box = arrange(200, 44, "cores", num_cores=8).boxes["cores"]
     said = drawn(CoresPanel, made.running(), box.width - 2, box.height - 2).splitlines()
-    sparklines = [line for line in said if line.startswith("     \u2588")]
+    sparklines = [line for line in said if line.startswith("      \u2588")]
     assert len(sparklines) == 8
     assert all(line[-1] in "\u2581\u2582" for line in sparklines), "the losses fall"
 
@@ -837,6 +837,15 @@ def test_warnings_and_receipts_can_be_acknowledged() -> None:
     assert "checkpoint saved at step 220" in last_line()
     header.acknowledge()
     assert "newest checkpoint: step 220" in last_line()
+
+
+def test_receipt_of_a_checkpoint_ends_with_a_newer_one() -> None:
+    run = made.running()
+    (*_, saved) = run.checkpoints
+    assert "checkpoint saved at step 220" in header_text(run)
+    later = made.changed(run, checkpoints=[*run.checkpoints, msgspec.structs.replace(saved, step=300, path="c/300")])
+    assert "checkpoint saved at step 220" not in header_text(later)
+    assert "newest checkpoint: step 300" in header_text(later)
 
 
 def test_alarm_does_not_hide_the_newest_checkpoint() -> None:

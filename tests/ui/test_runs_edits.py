@@ -206,16 +206,16 @@ def test_delete_names_runs_and_size_and_cancelling_is_preselected(tmp_path: Path
         await pilot.press("D")
         await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
         shown = text(pilot.app.screen)
-        assert "Delete run-02?" in shown
+        assert 'Delete "run-02"?' in shown
         assert "delete it: 3 files, " in shown
         await pilot.press("enter")
         assert isinstance(pilot.app.screen, RunsScreen)
         await pilot.press("space", "space", "D")
         await until(pilot, lambda: isinstance(pilot.app.screen, Confirm))
-        assert "Delete run-02, run-01?" in text(pilot.app.screen)
+        assert 'Delete "run-02", "run-01"?' in text(pilot.app.screen)
         await pilot.press("y")
         await until(pilot, lambda: names(pilot) == ["run-00"])
-        assert "deleted run-02, run-01" in top(pilot)
+        assert 'deleted "run-02", "run-01"' in top(pilot)
 
     drive(home(tmp_path), script)
     assert [path.name for path in tmp_path.iterdir()] == ["run-00"]

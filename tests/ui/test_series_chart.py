@@ -105,6 +105,18 @@ def test_columns_match_raw_values(width: int) -> None:
         assert column.bad == len(groups[column.x]) - len(finite)
 
 
+def test_without_colours_the_band_has_dots_at_its_edges() -> None:
+    segments = [made.segment(step, [1.0, 3.0, 2.0]) for step in range(1, 200)]
+
+    def num_dots(*, colourless: bool) -> int:
+        chart = chart_over_steps(segments, 80, 12, colourless=colourless)
+        assert chart is not None
+        signs = "".join(span.text for line in chart.lines for span in line)
+        return sum((ord(sign) - 0x2800).bit_count() for sign in signs if 0x2800 <= ord(sign) < 0x2900)
+
+    assert num_dots(colourless=True) < num_dots(colourless=False) / 2
+
+
 def test_spikes_and_non_finite_values_are_never_lost() -> None:
     found = columns([made.segment(step, row) for step, row in enumerate(raw_values(5000, 8), start=1)], 1, 5000, 100)
     assert max(column.high for column in found) == 9.0

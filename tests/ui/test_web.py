@@ -36,14 +36,14 @@ def run_dir(tmp_path: Path) -> Path:
 class Served:
     """`tputui serve` in its own process."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **environ: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tputui", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "TERM": "xterm-256color"},
+            env={**os.environ, "TERM": "xterm-256color", **environ},
         )
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
@@ -113,7 +113,12 @@ def test_a_server_that_is_killed_leaves_no_process_behind(run_dir: Path) -> None
     wait_for(lambda: not any(is_running(pid) for pid in pages), "the end of the pages")
 
 
-def test_page_loads_nothing_external_and_draws_the_list(served: Served) -> None:
+@pytest.mark.parametrize("folders", [[], ["tests/without_proc"]], ids=["linux", "without /proc"])
+def test_page_loads_nothing_external_and_draws_the_list(run_dir: Path, folders: list[str]) -> None:
+    root = Path(__file__).parents[2]
+    path = os.pathsep.join(os.fspath(root / folder) for folder in [*folders, ""])
+    served = Served("--runs-dir", str(run_dir.parent), "serve", PYTHONPATH=path)
+
     async def script(client: aiohttp.ClientSession) -> None:
         async with client.get(served.address) as answer:
             page = await answer.text()
@@ -129,6 +134,9 @@ def test_page_loads_nothing_external_and_draws_the_list(served: Served) -> None:
                     break
 
     ask(script)
+    children = psutil.Process(served.process.pid).children(recursive=True)
+    assert served.end() == 0
+    assert not any(child.is_running() for child in children)
 
 
 def test_server_listens_on_loopback_only(served: Served) -> None:

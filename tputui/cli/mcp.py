@@ -15,7 +15,8 @@ client of the agent starts this command. Tools: runs, show, doctor, compare and 
 its name prints, in at most 20 kB. docs/guide/agents.md has the configuration of a client."""
 EXIT_CODES = exit_codes(
     DONE="the client has closed stdin",
-    USAGE="the directory of --runs-dir does not exist, or the extra `mcp` is not installed",
+    USAGE="the directory of --runs-dir does not exist",
+    ENVIRONMENT="the extra `mcp` is not installed",
 )
 
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         if (error.name or "").partition(".")[0] not in ("anyio", "mcp"):
             raise
         message = "mcp needs the SDK of the Model Context Protocol, version 2: pip install 'tputui[mcp]'"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise CommandError(ExitCode.ENVIRONMENT, message) from None
     serve(parent.absolute(), control=args.allow_control)
     return ExitCode.DONE
 

@@ -8,14 +8,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import anyio
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import ValidationError
 
 from tputui import __version__
 from tputui.cli.bounded_json import NoSection, Part, bounded
+from tputui.cli.requests import REQUESTED_BY
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry import rundir
@@ -133,7 +136,7 @@ class RunTools:
         if not self._parent.is_dir():
             return Printed(ExitCode.USAGE, "", [f"no runs in {self._parent} yet; start one with `tputui run CONFIG`"])
         argv = [sys.executable, "-P", "-m", "tputui", *words, *(["--", *names] if names else [])]
-        environ = {**os.environ, "TPUTUI_RUNS": str(self._parent)}
+        environ = {**os.environ, "TPUTUI_RUNS": str(self._parent), REQUESTED_BY: "tputui mcp"}
         try:
             with anyio.fail_after(max(wait_s, 0.0) + COMMAND_S_MAX):
                 # Commands look for a name in the directory in which they run, too.
@@ -145,10 +148,25 @@ class RunTools:
         return Printed(done.returncode, done.stdout.decode("utf-8", "replace"), messages)
 
 
+class Server(MCPServer):
+    """Names a wrong argument in one sentence, where the SDK prints the report of its validator."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """Calls a tool. Raises `ToolError`."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = error.__cause__.errors()[0]
+            argument = ".".join(map(str, wrong["loc"]))
+            return _answer([inert(f"{name}: {argument[:100]}: {wrong['msg']}")], is_error=True)
+
+
 def serve(parent: Path, *, control: bool) -> None:
     """Serves the runs in `parent` until stdin is closed."""
     tools = RunTools(parent, control=control)
-    server = MCPServer("tputui", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
+    server = Server("tputui", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
     for tool in (tools.runs, tools.show, tools.doctor, tools.compare, tools.wait):
         server.add_tool(tool, annotations=READS, structured_output=False)
     server.add_tool(tools.checkpoint, annotations=SAVES, structured_output=False)

@@ -6,6 +6,7 @@ The request file is the only way in which these commands act on a run.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from pathlib import Path
 from threading import Event as Pause
@@ -48,6 +49,8 @@ STACKS_CODES = exit_codes(
     USAGE="no such run, or it has ended",
 )
 RECEIPT_WAIT_S = 60.0
+REQUESTED_BY = "TPUTUI_REQUESTED_BY"
+"""Variable with the origin of a request, if this command makes it for another program, such as `tputui mcp`."""
 STACKS_WAIT_S = 10.0
 """Long enough to send a signal to a process that cannot answer by itself."""
 HOSTS_NAMED_MAX = 8
@@ -129,6 +132,7 @@ def request_and_wait(
 def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) -> requests.Request:
     """Writes a request. Raises `CommandError`."""
     try:
+        by = os.environ.get(REQUESTED_BY) or by
         return requests.submit(run_dir, kind, by=by, now=time.time(), steps=steps)
     except OSError as error:
         message = f"{_name(run_dir)}: the request could not be written: {files.reason(error, run_dir)}"

@@ -28,6 +28,8 @@ class LoggedValue(NamedTuple):
     """May be NaN or infinite. A float32 of the log is widened exactly."""
     epoch: float | None = None
     """Epoch, possibly fractional; None if the log has none."""
+    x: str = ""
+    """The x axis that the author chose: the tag of another metric, `epoch`, or `time`; empty for steps."""
 
 
 class UnknownLog(Exception):

@@ -222,6 +222,8 @@ class _PendingValues:
         self.waits_since: float | None = None
         """Unix time since which a value is held back that does not."""
         self.num_values = 0
+        self.x = ""
+        """The x axis that the author chose; empty for steps."""
         self.values: list[float] = []
         self.steps: list[int] = []
         self.times: list[float] = []
@@ -350,7 +352,7 @@ class ValueEvents:
         columns = self._columns
         by_step = self._epochs_of_steps(source, values)
         newest: int | None = None
-        for tag, step, t, value, epoch in values:
+        for tag, step, t, value, epoch, x in values:
             if is_late and tag in self._printed:
                 continue
             key = (source, tag)
@@ -377,6 +379,7 @@ class ValueEvents:
                     self._newest_of[source] = newest
                 column.num_stepless += 1
                 step = self._position_of(source, column, epoch)
+            column.x = x
             column.values.append(value)
             column.steps.append(step)
             column.times.append(math.nan if t is None else t)
@@ -592,7 +595,8 @@ class ValueEvents:
         if not (column.is_loss and meaning.core is not None):
             columns = LoggedColumns(values, steps, times, epochs if has_epochs else None)
             label, counted = meaning.label, column.is_counted and not self._newest_of
-            event = values_logged(now, label, meaning.split, column.tag, column.source, columns, counted=counted)
+            tag, source, x = column.tag, column.source, column.x
+            event = values_logged(now, label, meaning.split, tag, source, columns, counted=counted, x=x)
             self._events.append(event)
         column.clear()
 

@@ -27,11 +27,14 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _RECORD_HEAD = struct.Struct("<IHB")
 _TYPE_AT = 6
 """The checksum covers the kind, which is the last byte of the head, and the content."""
-_HISTORY, _CONFIG, _RUN = 2, 5, 17
+_HISTORY, _CONFIG, _METRIC, _RUN = 2, 5, 12, 17
 """Kinds of records that are read: fields of `Record`."""
 _ITEM, _STEP = 1, 2
 _KEY, _NESTED_KEY, _BOOLEAN, _INTEGER, _NUMBER, _JSON, _VALUE_JSON = 1, 2, 4, 5, 6, 8, 16
 _RUN_CONFIG = 4
+_METRIC_NAME, _METRIC_GLOB, _STEP_METRIC = 1, 2, 4
+"""Fields of `MetricRecord`, which `wandb.define_metric` writes."""
+_AXES_MAX = 4_096
 _GLOBAL_STEPS = ("trainer/global_step", "train/global_step", "global_step")
 """Keys under which frameworks log the training step; W&B's own step counts the calls of `wandb.log`."""
 _INTERNAL = "_"
@@ -61,6 +64,7 @@ class WandbReader(GrowingReader[LoggedValue]):
         self._lost_from: int | None = None
         """Offset of the first damaged record, until another one begins."""
         self._config: dict[str, Any] = {}
+        self._axes = _Axes()
 
     @property
     def damage(self) -> list[str]:
@@ -109,7 +113,7 @@ class WandbReader(GrowingReader[LoggedValue]):
 
     def _part_of(self, file: GrowingFile) -> WandbReader:
         part = WandbReader(self._path, file, self._notes)
-        part._config = self._config
+        part._config, part._axes = self._config, self._axes
         return part
 
     def _take(self, chunk: bytes) -> list[LoggedValue]:
@@ -180,7 +184,9 @@ class WandbReader(GrowingReader[LoggedValue]):
         values: list[LoggedValue] = []
         for field in fields(record):
             if field.number == _HISTORY:
-                values += _history(field.content)
+                values += _history(field.content, self._axes)
+            elif field.number == _METRIC:
+                self._axes.add(field.content)
             elif field.number == _CONFIG:
                 self._add_config(field.content)
             elif field.number == _RUN:
@@ -195,6 +201,34 @@ class WandbReader(GrowingReader[LoggedValue]):
                 key, value = _item(field.content)
                 if key and not key.startswith(_INTERNAL):
                     self._config[key] = _plain(value)
+
+
+class _Axes:
+    """The x axes that `wandb.define_metric` chose: by the name of a metric, or by a pattern that ends with `*`."""
+
+    def __init__(self) -> None:
+        self._of_pattern: dict[str, str] = {}
+        self._of_key: dict[str, str] = {}
+
+    def add(self, content: bytes) -> None:
+        """Adds a definition. Raises `WireError`."""
+        texts = {field.number: field.text for field in fields(content) if field.number <= _STEP_METRIC}
+        pattern, x = texts.get(_METRIC_NAME) or texts.get(_METRIC_GLOB, ""), texts.get(_STEP_METRIC, "")
+        if pattern and len(pattern) <= TAG_CHARS_MAX and len(x) <= TAG_CHARS_MAX and len(self._of_pattern) < _AXES_MAX:
+            self._of_pattern[pattern] = x
+            self._of_key = {}
+
+    def of(self, key: str) -> str:
+        """The axis of a metric: the tag of another one, `epoch`, or `time`; empty for steps."""
+        if not self._of_pattern:
+            return ""
+        if key not in self._of_key:
+            globs = [name for name in self._of_pattern if name.endswith("*") and key.startswith(name[:-1])]
+            # A name counts more than a pattern, and a longer pattern more than a shorter one.
+            x = self._of_pattern.get(key) or self._of_pattern.get(max(globs, key=len, default=""), "")
+            known = {"_step": "", "_runtime": "time", "_timestamp": "time", **dict.fromkeys(_GLOBAL_STEPS, ""), key: ""}
+            self._of_key[key] = known.get(x, "epoch" if x in EPOCH_NAMES else x)
+        return self._of_key[key]
 
 
 def _head(buffer: bytes, position: int) -> tuple[int, int, int]:
@@ -212,7 +246,7 @@ def _is_sound(buffer: bytes, position: int) -> bool:
     return _FULL <= kind <= _LAST and end <= len(buffer) and zlib.crc32(buffer[position + _TYPE_AT : end]) == crc
 
 
-def _history(content: bytes) -> list[LoggedValue]:
+def _history(content: bytes, axes: _Axes) -> list[LoggedValue]:
     """The metrics of one `wandb.log`. Raises `WireError`."""
     numbers: dict[str, float] = {}
     texts: dict[str, str] = {}
@@ -235,7 +269,9 @@ def _history(content: bytes) -> list[LoggedValue]:
     epoch_key = next((key for key in EPOCH_NAMES if key in numbers), None)
     epoch = epoch_number(numbers.pop(epoch_key)) if epoch_key is not None else None
     return [
-        LoggedValue(key, step, t, number, epoch) for key, number in numbers.items() if not key.startswith(_INTERNAL)
+        LoggedValue(key, step, t, number, epoch, axes.of(key))
+        for key, number in numbers.items()
+        if not key.startswith(_INTERNAL)
     ]
 
 

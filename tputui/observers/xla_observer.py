@@ -47,7 +47,10 @@ STEPS_ENOUGH = 4
 UNSYNCED_STEPS = 5
 """So many steps of the optimizer without a sync count as steps themselves."""
 FROM_READ = "compiled before the sync, when a value was read; the line is found if that happens again"
-IN_ENGINE = "compiled after the task's code had returned; the line is found if that happens again"
+IN_ENGINE = (
+    "the program compiles after the task's code has returned; its line is found if it compiles twice "
+    f"within {STEPS} steps"
+)
 NOT_IN_WINDOW = "it did not run in the steps that were observed"
 DYNAMO = "torch.compile is in use; lines cannot be found without making it compile again"
 

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+import msgspec
+
 from tputui import formatting as fmt
 from tputui.state.chart_data import Segment
 from tputui.state.metric_series import LR, MetricPoint, MetricSeries
 from tputui.telemetry.logged_values import CONSOLE
+from tputui.ui.charts.axis import AxisInfo, XAxis
 from tputui.ui.charts.columns import ChartColumn, columns
 from tputui.ui.charts.scale import (
     LEAST_RANGE,
@@ -33,6 +36,8 @@ COLUMNS_MAX = 360
 """Points of a curve."""
 _SIZE = 1000
 """Width and height of the drawing in its own units; the style sheet stretches it."""
+_DOTS = 100_001
+"""Places on an x axis that the author chose."""
 _LINES_X, _LINES_Y = 5, 4
 _MARGIN = 0.04
 """Room above and below the curves, as a share of their range."""
@@ -61,15 +66,22 @@ font-variant-numeric:tabular-nums}
 
 
 class _Axes(NamedTuple):
-    """The steps and values of a drawing."""
+    """The steps and values of a drawing; on an axis that the author chose, dots of it in place of steps."""
 
     first: int
     last: int
     y: Scale
+    chosen: XAxis | None = None
 
     def x(self, step: float) -> float:
         """Position of a step, 0 to `_SIZE`."""
         return _SIZE * (step - self.first) / (self.last - self.first) if self.last > self.first else _SIZE / 2
+
+    def ticks(self) -> list[tuple[int, str]]:
+        """Round steps, or dots, with their labels."""
+        if self.chosen is None:
+            return [(step, _short_step(step)) for step in step_ticks(self.first, self.last, _LINES_X)]
+        return [(self.chosen.dot(value), escape(text)) for value, text in self.chosen.ticks(_LINES_X)]
 
     def of_column(self, column: ChartColumn) -> float:
         """Position of a column."""
@@ -92,11 +104,17 @@ def chart(series: MetricSeries, band: Sequence[Segment] = ()) -> str:
         return ""
     first, last = min(segment.first_step for segment in both), max(segment.last_step for segment in both)
     first = first if band else min(segment.last_step for segment in both)
+    x = None
+    if series.x is not None:
+        ends = [msgspec.structs.replace(both[0], first_step=step, last_step=step) for step in (first, last)]
+        x = XAxis(ends, "chosen", AxisInfo(chosen=series.x), _DOTS)
+        train, valid = _moved(train, x), _moved(valid, x)
+        first, last = 0, _DOTS - 1
     scale = _scale(train, valid)
     caption = _caption(series, scale, train, valid)
     if scale is None:
         return f'<figure class="tpu-chart">{caption}<p class="tpu-k">every value is NaN or infinite</p></figure>'
-    axes = _Axes(first, last, scale)
+    axes = _Axes(first, last, scale, x)
     of_train, of_valid = (columns(part, first, last, COLUMNS_MAX) for part in (train, valid))
     shapes = [
         _grid(axes),
@@ -107,10 +125,22 @@ def chart(series: MetricSeries, band: Sequence[Segment] = ()) -> str:
         _dots(of_valid, axes, "tpu-v") if len(of_valid) <= COLUMNS_MAX // 6 else "",
         _bad([*of_train, *of_valid], axes),
     ]
-    name = escape(fmt.inert(series.name))
-    view = f'<svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" role="img" aria-label="{name} by step">'
+    name, by = escape(fmt.inert(series.name)), escape(x.name) if x is not None else "step"
+    view = f'<svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" role="img" aria-label="{name} by {by}">'
     plot = f'<div class="tpu-plot">{view}{"".join(shapes)}</svg>{"".join(_labels(axes))}</div>'
     return f'<figure class="tpu-chart">{caption}{plot}</figure>'
+
+
+def _moved(segments: Sequence[Segment], x: XAxis) -> list[Segment]:
+    """Segments with dots of an axis in place of steps."""
+
+    def dot(step: int) -> int:
+        return x.dot(x.at(step))
+
+    return [
+        msgspec.structs.replace(segment, first_step=dot(segment.first_step), last_step=dot(segment.last_step))
+        for segment in segments
+    ]
 
 
 def _segments(points: Sequence[MetricPoint]) -> list[Segment]:
@@ -160,6 +190,7 @@ def _caption(series: MetricSeries, scale: Scale | None, train: Sequence[Segment]
         notes.append(note_of(outside_of(points, scale), scale))
     if num_bad := sum(segment.num_bad for segment in (*train, *valid)):
         notes.append(f"{fmt.counted(num_bad, 'value')} NaN or infinite")
+    notes += [f"by {fmt.inert(series.x.name)}"] if series.x is not None else []
     if series.source:
         notes.append("from console" if series.source == CONSOLE else f"from {fmt.inert(series.source)}")
     parts += [f'<span class="tpu-k">{escape(note)}</span>' for note in notes if note]
@@ -168,7 +199,7 @@ def _caption(series: MetricSeries, scale: Scale | None, train: Sequence[Segment]
 
 def _grid(axes: _Axes) -> str:
     lines = [f"M0 {axes.at(value):.1f}H{_SIZE}" for value in _y_ticks(axes.y)]
-    lines += [f"M{axes.x(step):.1f} 0V{_SIZE}" for step in step_ticks(axes.first, axes.last, _LINES_X)]
+    lines += [f"M{axes.x(step):.1f} 0V{_SIZE}" for step, _ in axes.ticks()]
     return f'<path class="tpu-grid" d="{"".join(lines)}"/>'
 
 
@@ -185,8 +216,8 @@ def _labels(axes: _Axes) -> Iterable[str]:
         round_one = f"{value:.3g}" if axes.y.log or values == [axes.y.low, axes.y.high] else None
         text = round_one or label(value, distance, max(map(abs, values)))
         yield f'<span class="tpu-y" style="top:{axes.at(value) / _SIZE:.2%}">{text}</span>'
-    for step in step_ticks(axes.first, axes.last, _LINES_X):
-        yield f'<span class="tpu-x" style="left:{axes.x(step) / _SIZE:.2%}">{_short_step(step)}</span>'
+    for step, text in axes.ticks():
+        yield f'<span class="tpu-x" style="left:{axes.x(step) / _SIZE:.2%}">{text}</span>'
 
 
 def _short_step(step: int) -> str:

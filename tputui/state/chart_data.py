@@ -299,6 +299,8 @@ class LoggedView(msgspec.Struct, frozen=True, kw_only=True):
     """In order of steps; at most 512 however long the run, and fewer if more than 625 are logged."""
     counted: bool = False
     """Whether the log has no steps, so that `step` counts its values."""
+    x: str = ""
+    """The x axis that its author chose: the `tag` of another metric, `epoch`, or `time`; empty for steps."""
 
 
 def share_between(value: float, low: float, high: float) -> float:

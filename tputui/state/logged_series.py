@@ -59,6 +59,8 @@ class LoggedSeries(StateStruct, dict=True):
     """Whether all steps only count its values."""
     whole: Piece | None = None
     """All values together."""
+    x: Metric = ""
+    """The x axis that the author chose; empty for steps."""
 
     def __post_init__(self) -> None:
         self._shown: tuple[int, LoggedView] | None = None
@@ -69,6 +71,7 @@ class LoggedSeries(StateStruct, dict=True):
         Raises `BlockError` if the values cannot be decoded; the event is then added by its summary.
         """
         self.tag, self.source = event.tag[:TEXT_CHARS_MAX], event.source[:TEXT_CHARS_MAX]
+        self.x = event.x[:TEXT_CHARS_MAX]
         self.counted = event.counted and (self.counted or not self.points.items)
         # Values that were damaged in their log arrive late.
         if not event.value_t < self.t:
@@ -115,6 +118,7 @@ class LoggedSeries(StateStruct, dict=True):
             max=whole.greatest if has_values else math.nan,
             points=Curve(self.points.items, whole),
             counted=self.counted,
+            x=self.x,
         )
 
 

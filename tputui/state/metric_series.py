@@ -54,6 +54,22 @@ class MetricPoint(NamedTuple):
         return self.num_bad > 0 or not math.isfinite(self.value)
 
 
+class ChosenAxis(NamedTuple):
+    """The x axis that the author of a script chose for a metric, such as epochs or tokens."""
+
+    name: str
+    steps: Sequence[int]
+    """Ascending, at least two."""
+    values: Sequence[float]
+    """The coordinate of each step, which never goes back."""
+
+    def at(self, step: float) -> float:
+        """The coordinate of a step, on a line between those that are known, and on beyond them."""
+        at = min(max(bisect_left(self.steps, step), 1), len(self.steps) - 1)
+        (first, last), (low, high) = self.steps[at - 1 : at + 1], self.values[at - 1 : at + 1]
+        return low + (high - low) * (step - first) / (last - first)
+
+
 class MetricSeries(NamedTuple):
     """A metric in training and validation. Both lists are in order of steps."""
 
@@ -72,6 +88,8 @@ class MetricSeries(NamedTuple):
     """The training value of the newest step, which the newest point may only be part of; None if it is not known."""
     source: str = ""
     """Path of the log or `console`, for values that the script logged; empty if the run reported them."""
+    x: ChosenAxis | None = None
+    """None for steps."""
 
     def newest(self, split: Split) -> MetricPoint | None:
         """The newest point of a split."""
@@ -200,8 +218,9 @@ class EpochCurves:
         return self._points[name]
 
     def learning_rates(self) -> list[MetricPoint]:
-        """The learning rate of every epoch."""
-        return sorted(MetricPoint(view.step, view.epoch, view.t, view.lr, True) for view in self.epochs)
+        """The learning rate of every epoch that has one."""
+        known = (view for view in self.epochs if view.lr == view.lr)
+        return sorted(MetricPoint(view.step, view.epoch, view.t, view.lr, True) for view in known)
 
 
 class Metrics:
@@ -217,6 +236,7 @@ class Metrics:
             self._ended, self._logged_made = before._ended, before._logged_made
         self._clock = _Clock(source, self._ended)
         self._made: dict[str, MetricSeries] = {}
+        self._axes: dict[str, ChosenAxis | None] = {}
         self._views: dict[str, list[LoggedView]] = {}
         if before is not None and before.source.logged is source.logged:
             self._views = before._views
@@ -253,7 +273,8 @@ class Metrics:
             of_logs = self._logged(name, views) if views or name in self._of_meters else None
             valid, read_from = (of_logs.valid, of_logs.source) if of_logs is not None else ([], "")
             train, newest = _bounded(clock.of_segments(), best), source.newest_loss
-            return MetricSeries(LOSS, "", "step", train, valid, best, is_monitored, newest, read_from)
+            axis = of_logs.x if of_logs is not None else None
+            return MetricSeries(LOSS, "", "step", train, valid, best, is_monitored, newest, read_from, axis)
         if views or name in self._of_meters:
             return self._logged(name, views)._replace(is_monitored=is_monitored)
         points = _bounded(self._reports[name], best)
@@ -261,14 +282,21 @@ class Metrics:
 
     def _logged(self, name: str, views: Sequence[LoggedView]) -> MetricSeries:
         """The meter of a name, with what the script logged under it."""
+        axis = next(filter(None, (self._axis(view.x) for view in views)), None)
         if name in self._of_meters:
-            return _with_logged(_meter(name, self.source, self._clock, self._ended), views, self._clock, self._ended)
-        key = (self.source.epoch, *views)
+            meter = _meter(name, self.source, self._clock, self._ended)._replace(x=axis)
+            return _with_logged(meter, views, self._clock, self._ended)
+        key = (self.source.epoch, axis, *views)
         held = self._logged_made.get(name)
         if held is None or held[0] != key:
-            empty = MetricSeries(name, "", "logged", [], [], self._ended.best)
+            empty = MetricSeries(name, "", "logged", [], [], self._ended.best, x=axis)
             held = self._logged_made[name] = (key, _with_logged(empty, views, self._clock, self._ended))
         return held[1]
+
+    def _axis(self, x: str) -> ChosenAxis | None:
+        if x and x not in self._axes:
+            self._axes[x] = _chosen_axis(x, self.source)
+        return self._axes.get(x)
 
 
 def metric_series(source: MetricSource) -> list[MetricSeries]:
@@ -348,6 +376,21 @@ def _with_logged(metric: MetricSeries, views: Sequence[LoggedView], clock: _Cloc
             # The scores of epochs are some of these values.
             metric = metric._replace(valid=points, source=view.source)
     return metric
+
+
+def _chosen_axis(x: str, source: MetricSource) -> ChosenAxis | None:
+    """The axis of a `LoggedView.x`; None for steps, and if its values go back or are not known."""
+    points = [(point.last_step, point.max) for view in source.logged if x == view.tag for point in view.points]
+    if not points and x == "epoch":
+        points = [(0, 0.0), *((epoch.step, float(epoch.epoch)) for epoch in source.epochs)]
+    elif not points and x == "time":
+        times = [(point.last_step, point.t) for view in source.logged if view.x == x for point in view.points]
+        start = min((t for _, t in times if t), default=0.0)
+        points = [(step, t - start) for step, t in times if t]
+    by_step = dict(sorted(points))
+    values = list(by_step.values())
+    rises = all(low <= high for low, high in itertools.pairwise(values)) and values[:1] < values[-1:]
+    return ChosenAxis(x, list(by_step), values) if rises and all(map(math.isfinite, values)) else None
 
 
 def most_important(series: Sequence[MetricSeries], most: int) -> list[MetricSeries]:

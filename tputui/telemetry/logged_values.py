@@ -55,10 +55,18 @@ class LoggedColumns(NamedTuple):
 
 
 def values_logged(
-    t: float, name: str, split: Split, tag: str, source: str, columns: LoggedColumns, *, counted: bool = False
+    t: float,
+    name: str,
+    split: Split,
+    tag: str,
+    source: str,
+    columns: LoggedColumns,
+    *,
+    counted: bool = False,
+    x: str = "",
 ) -> ValuesLogged:
     """An event with the values of one metric, at least one and at most `VALUES_MAX`, at the unix time `t`; `counted`:
-    their steps only count them."""
+    their steps only count them; `x`: the x axis that the author chose."""
     values, steps, times, epochs = columns
     num_values = len(values)
     if not 1 <= num_values <= VALUES_MAX or len(steps) != num_values:
@@ -75,6 +83,7 @@ def values_logged(
         value_t=times[-1] if times is not None else math.nan,
         epoch=epochs[-1] if epochs is not None else math.nan,
         counted=counted,
+        x=x,
     )
     if num_values == 1:
         return event

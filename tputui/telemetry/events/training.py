@@ -193,6 +193,8 @@ class ValuesLogged(Event, frozen=True, kw_only=True, tag=True, omit_defaults=Tru
     """Number of NaN and infinite values."""
     counted: bool = False
     """Whether the log has no steps, so that `step` counts its values."""
+    x: Name = ""
+    """The x axis that the author chose: the tag of another metric, `epoch`, or `time`; empty for steps."""
     values: Exact = ""
     """The encoded values, [n] float64."""
     steps: Exact = ""

@@ -9,11 +9,13 @@ from typing import Literal, NamedTuple, get_args
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import Segment
+from tputui.state.metric_series import ChosenAxis
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.ui.charts.events_line import SIGNS, line_of
 from tputui.ui.charts.scale import Scale, step_ticks, ticks
 from tputui.ui.render.braille import DOTS_X, Canvas
-from tputui.ui.render.lines import Line, Sign, Span
+from tputui.ui.render.lines import Line, Sign, Span, clean
+from tputui.ui.render.names import shortened
 
 NON_FINITE_MARK = SIGNS["non_finite"].mark
 CURSOR_MARK = "\u25b4"
@@ -21,6 +23,8 @@ CURSOR_MARK = "\u25b4"
 _LEAST_LEFT = 5
 _STRIP_NAME = "events"
 
+_COMPACT_FROM = 10_000
+"""Labels of epochs and chosen axes have units from here."""
 _ROOMS = 32
 """Number of axis lengths per power of two."""
 
@@ -33,8 +37,10 @@ def with_room(length: float) -> float:
     return math.ldexp(math.ceil(share * _ROOMS) / _ROOMS, power)
 
 
-XKind = Literal["step", "epoch", "time", "examples"]
-X_KINDS: tuple[XKind, ...] = get_args(XKind)
+XKind = Literal["step", "epoch", "time", "examples", "chosen"]
+"""`chosen`: the axis that the author of the script chose for a metric."""
+X_KINDS: tuple[XKind, ...] = get_args(XKind)[:-1]
+"""The axes of all charts, among which the user chooses."""
 
 _CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
@@ -52,6 +58,8 @@ class AxisInfo(NamedTuple):
     """Unix time of the origin of the time axis."""
     growing: bool = False
     """Whether the run may add steps."""
+    chosen: ChosenAxis | None = None
+    """The axis of the kind `chosen`."""
 
     def why_not(self, kind: XKind, segments: Sequence[Segment]) -> str:
         """Why an axis cannot be shown; empty if it can."""
@@ -120,12 +128,20 @@ class XAxis:
             self.high = self.low + with_room(self.high - self.low)
         self._dots: list[int] | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of an axis that the author of the script chose; empty for other ones."""
+        chosen = self._axis_info.chosen if self.kind == "chosen" else None
+        return clean(chosen.name) if chosen is not None else ""
+
     def at(self, step: float) -> float:
         """The axis coordinate of a step."""
         if self.kind == "epoch":
             return self._axis_info.epoch_at(step)
         if self.kind == "examples":
             return step * self._axis_info.global_batch
+        if self.kind == "chosen" and self._axis_info.chosen is not None:
+            return self._axis_info.chosen.at(step)
         if self.kind == "time" and self.xs:
             return self.xs[min(bisect.bisect_left(self._ends, step), len(self.xs) - 1)]
         return step
@@ -158,11 +174,11 @@ class XAxis:
 
     def ticks(self, count: int) -> list[tuple[float, str]]:
         """At most `count` round coordinates with their labels."""
-        if self.kind == "time":
+        if self.kind == "time" or self.name == "time":
             return [(value, clock(value, self.high)) for value in _round_times(self.low, self.high, count)]
-        if self.kind == "epoch":
+        if self.kind in ("epoch", "chosen"):
             values = ticks(Scale(self.low, self.high), count) or [self.low, self.high][:count]
-            return [(value, f"{value:.4g}") for value in values]
+            return [(value, compact(value) if value >= _COMPACT_FROM else f"{value:.4g}") for value in values]
         name = compact if self.kind == "examples" else fmt.count
         return [(value, name(value)) for value in step_ticks(round(self.low), round(self.high), count)]
 
@@ -279,11 +295,14 @@ def bad_signs(dots: Sequence[int]) -> dict[int, Sign]:
 
 
 def _numbers(places: Mapping[int, str], axes: Axes) -> str:
+    """The labels of the ticks, and in the right corner the name of a chosen axis."""
     text = [" "] * (axes.left + axes.across)
-    free_from = 0
+    name = shortened((axes.x.name,), axes.across // 2)[axes.x.name] if axes.x.name else ""
+    free_from, end = 0, len(text) - len(name)
+    text[end:] = name
     for cell, label in sorted(places.items()):
         start = min(axes.left + cell - len(label) // 2, len(text) - len(label))
-        if start >= free_from and start >= 0:
+        if start >= free_from and start >= 0 and start + len(label) + 1 <= end + (not name):
             text[start : start + len(label)] = label
             free_from = start + len(label) + 1
     return "".join(text).rstrip()

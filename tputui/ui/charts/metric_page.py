@@ -1,10 +1,14 @@
-"""Small charts of metrics, each with its training and validation curve, all over the x axis of the loss chart."""
+"""Small charts of metrics, each with its training and validation curve.
+
+The x axis is that of the loss chart, or the one that the author of a metric chose.
+"""
 
 from __future__ import annotations
 
 import bisect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,7 +27,7 @@ from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.charts import axis, metric_layout, validation
-from tputui.ui.charts.axis import Axes
+from tputui.ui.charts.axis import Axes, XAxis
 from tputui.ui.charts.chart_view import Chart, VisibleData, cursor_cell, with_arrows, x_axis_of
 from tputui.ui.charts.columns import smoothed
 from tputui.ui.charts.curves import dot_of
@@ -291,9 +295,9 @@ def draw(
     names: tuple[str, ...],
     pinned: tuple[str, ...],
 ) -> Chart:
-    """The rows of a page, with one x axis for all charts. The y axis of the result is that of the selected chart, else
-    of the first one. `names`: those of all charts, among which shortened ones stay different. The charts of `pinned`
-    metrics say so."""
+    """The rows of a page. By steps, a chart has the x axis that its author chose; other axes are those of all charts.
+    The axes of the result are those of the selected chart, else of the first one. `names`: those of all charts, among
+    which shortened ones stay different. The charts of `pinned` metrics say so."""
     is_beside = max(layout.shape) > 1
     gap = 1 if is_beside else 0
     num_titles = 2 if layout.height >= _TWO_TITLES_FROM else 1
@@ -304,12 +308,12 @@ def draw(
     labels = [labels_of(scale, rows) for scale in scales]
     left = max(map(axis.left_of, labels), default=0)
     across = max(layout.width - left - gap, 0)
-    x_axis = x_axis_of(data, across * DOTS_X)
+    x_axes = {metric.name: _x_axis(metric, data, across * DOTS_X) for metric in series}
     cuts = [_cut(curve, scale) for curve, scale in zip(curves, scales, strict=True)]
     marked = chosen if len(layout.items) > 1 else ""
     charts: dict[str, list[Line]] = {}
     for metric, curve, scale, texts, cut in zip(series, curves, scales, labels, cuts, strict=True):
-        axes = Axes(x_axis, scale, texts, left, across, rows)
+        axes = Axes(x_axes[metric.name], scale, texts, left, across, rows)
         body = _body(metric._replace(train=curve[0], valid=curve[1]), data, axes, cut)
         is_chosen = metric.name == marked
         remark = _PINNED if metric.name in pinned else ""
@@ -324,10 +328,20 @@ def draw(
             lines += [[span for name in row for span in charts[name][at]] for at in range(layout.height)]
     hidden = sum(point.value <= 0 for curve in curves for points in curve for point in points) if data.view.log else 0
     at = next((at for at, metric in enumerate(series) if metric.name == chosen), 0)
-    axes = Axes(x_axis, scales[at], labels[at], left, across, rows) if series else Axes(x_axis, None, {}, 0, across, 0)
+    if series:
+        axes = Axes(x_axes[series[at].name], scales[at], labels[at], left, across, rows)
+    else:
+        axes = Axes(x_axis_of(data, across * DOTS_X), None, {}, 0, across, 0)
     num_cut = sum(map(len, cuts))
     outside = f"{fmt.counted(num_cut, 'value')} outside" if num_cut else ""
     return Chart(lines, axes, hidden=hidden, every=layout.width if is_beside else 0, outside=outside)
+
+
+def _x_axis(metric: MetricSeries, data: VisibleData, width: int) -> XAxis:
+    if metric.x is not None and data.view.x == "step":
+        info = data.axis_info._replace(chosen=metric.x)
+        data = replace(data, axis_info=info, view=data.view._replace(x="chosen"))
+    return x_axis_of(data, width)
 
 
 def _heading(heading: Heading, *, is_chosen: bool) -> Line:

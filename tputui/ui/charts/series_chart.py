@@ -12,7 +12,7 @@ from tputui.ui.charts import axis
 from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, visible_data
 from tputui.ui.charts.columns import ChartColumn, columns, gather
-from tputui.ui.charts.curves import dot_of, draw_band, fill_band, trace
+from tputui.ui.charts.curves import dot_band, dot_of, draw_band, fill_band, trace
 from tputui.ui.charts.scale import Scale, YRange, fitted, scale_for, suggests_log, y_labels
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
@@ -28,9 +28,9 @@ AREA_LEFT = 12
 BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 
 
-def chart_over_steps(segments: Sequence[Segment], width: int, height: int) -> Chart | None:
+def chart_over_steps(segments: Sequence[Segment], width: int, height: int, *, colourless: bool = False) -> Chart | None:
     """A chart of a series over steps, without events, with a logarithmic axis if that shows more; None if there is not
-    enough room or no segment."""
+    enough room or no segment. `colourless`: the band has dots at its edges, so that the mean stays visible in it."""
     rows = height - _AXIS_LINES
     if not segments or rows < 1 or width < 12:
         return None
@@ -47,7 +47,7 @@ def chart_over_steps(segments: Sequence[Segment], width: int, height: int) -> Ch
     mean, behind = axes.canvas(), axes.canvas()
     if scale is not None:
         row = dot_of(scale, mean.dots_y)
-        fill_band(behind, merged, row)
+        (dot_band if colourless else fill_band)(behind, merged, row)
         trace(mean, [(column.x, column.mean) for column in merged], row)
     body = braille.compose([braille.DotLayer(mean, "accent")], band=braille.DotLayer(behind, "band"))
     bad = axis.bad_signs([column.x for column in merged if column.bad])

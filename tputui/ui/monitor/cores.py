@@ -212,13 +212,17 @@ class CoresPanel(RunPanel[CoresPart]):
         """A table, a table of several columns, or a map; then TPU cores whose losses are not known."""
         devices = part.devices.cores if part.devices is not None else []
         if not part.cores:
-            return _device_table(devices, width) if devices else Drawing(paragraph(part.why_none, width, height))
+            return (
+                _indented(_device_table(devices, width - 1))
+                if devices
+                else Drawing(paragraph(part.why_none, width, height))
+            )
         samples = {sample.core: sample for sample in devices}
         if samples.keys() <= {core.core for core in part.cores}:
             return self._draw_cores(part, width, height, samples)
         # The script logs one loss for several cores, so the numbers of losses are not those of cores.
         drawing = self._draw_cores(part, width, max(height - len(devices) - 2, 2), {})
-        table = _device_table(devices, width)
+        table = _indented(_device_table(devices, width - 1))
         return drawing._replace(rows=[*drawing.rows, [], *table.head, *table.rows])
 
     def _draw_cores(self, part: CoresPart, width: int, height: int, samples: Mapping[int, CoreSample]) -> Drawing:
@@ -229,9 +233,9 @@ class CoresPanel(RunPanel[CoresPart]):
         if self.has_class("-maximised") and part.why_no_times is not None:
             note += f", per-core times: {part.why_no_times}"
         if len(cores) <= height - 1 or (self.has_class("-maximised") and len(cores) <= 64):
-            drawing = _table(cores, odd, slow, width, note, samples)
+            drawing = _table(cores, odd, slow, width - 1, note, samples)
             below = min((height - 1) // len(cores) - 1, _HISTORY_ROWS)
-            return self._with_history(drawing, part, width, below) if below > 0 else drawing
+            return _indented(self._with_history(drawing, part, width - 1, below) if below > 0 else drawing)
         rows = strip_rows(len(cores), width, _STRIP_ROWS)
         if height <= _STRIP_ROWS and rows <= height and rows * (width // _COLUMN) >= len(cores):
             is_quiet = odd is None and slow is None
@@ -250,6 +254,12 @@ class CoresPanel(RunPanel[CoresPart]):
             sparkline = sparklines.get(core.core, [])
             lines += [line, *([Span(" " * _INDENT), *spans] for spans in sparkline)]
         return table._replace(rows=lines)
+
+
+def _indented(table: Drawing) -> Drawing:
+    """A table behind the blank that other panels begin with, also this one while it has no core."""
+    rows, head = ([[Span(" "), *line] for line in lines] for lines in (table.rows, table.head))
+    return table._replace(rows=rows, head=tuple(head))
 
 
 def _note(cores: list[CoreView], odd: OutlierView | None, slow: SlowCoreView | None, room: int) -> str:

@@ -361,10 +361,13 @@ def _newest_warning(snapshot: Snapshot) -> Alarm:
 
 
 def _receipt(snapshot: Snapshot, acknowledged: frozenset[str]) -> Line:
-    """The state of the newest request."""
+    """The state of the newest request; of a checkpoint only until a newer one is saved."""
     if not snapshot.requests or f"request {snapshot.requests[-1].id}" in acknowledged:
         return []
     newest = snapshot.requests[-1]
+    saved_step = snapshot.checkpoints[-1].step if snapshot.checkpoints else 0
+    if newest.kind == "checkpoint" and newest.state == "applied" and saved_step > (newest.applied_step or saved_step):
+        return []
     return [Span(status_text.receipt(newest, snapshot.checkpoints), _RECEIPT_TONES[newest.state])]
 
 

@@ -176,7 +176,9 @@ class PicturesScreen(Screen[None]):
 
     def keys_in_force(self) -> list[keymap.Key]:
         """The keys that do something now."""
-        return keymap.in_force(keymap.PICTURES, replaying=self._replaying, timed=self._timed)
+        keys = keymap.in_force(keymap.PICTURES, replaying=self._replaying, timed=self._timed)
+        has_epochs = len(self._views) > 1
+        return [key for key in keys if has_epochs or not key.action.startswith("epoch(")]
 
     def _footer_keys(self) -> list[keymap.Key]:
         over = self._moment is not None and self._moment.over

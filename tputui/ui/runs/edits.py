@@ -206,7 +206,7 @@ class RunEdits:
     def _ask_delete(self, rows: Sequence[RunRow]) -> None:
         """Delete runs after a confirmation that names them and their size."""
         paths = [row.path for row in rows]
-        self._notices.show(f"delete: checking {_named(paths)} ... (any key cancels)", _UNTIL_REPLACED_S)
+        self._notices.show(f"delete: checking {_quoted(paths)} ... (any key cancels)", _UNTIL_REPLACED_S)
         self._screen.run_worker(partial(self._examine, paths, self._num_cancelled), thread=True, group="edits")
 
     def _set(self, rows: Sequence[RunRow], done: str, **values: Any) -> None:
@@ -274,12 +274,12 @@ class RunEdits:
                 self._screen.run_worker(partial(self._delete, paths), thread=True, group="edits")
 
         dialog = Confirm(
-            f"Delete {_named(paths)}?", f"delete {object_text}: {total.text}", note="this cannot be undone"
+            f"Delete {_quoted(paths)}?", f"delete {object_text}: {total.text}", note="this cannot be undone"
         )
         self._screen.app.push_screen(dialog, delete)
 
     def _delete(self, paths: Sequence[Path]) -> None:
-        sentence = f"deleted {_named(paths)}"
+        sentence = f"deleted {_quoted(paths)}"
         for number, path in enumerate(paths):
             try:
                 deletion.delete(path)
@@ -294,8 +294,12 @@ class RunEdits:
         self._on_changed()
 
 
-def _named(paths: Sequence[Path]) -> str:
-    """The names of runs: `a`, `a, b`, `a, b, c and 4 more`."""
-    names = ", ".join(clean(path.name) for path in paths[:_NAMED_MAX])
+def _quoted(paths: Sequence[Path]) -> str:
+    return _named(paths, quote='"')
+
+
+def _named(paths: Sequence[Path], *, quote: str = "") -> str:
+    """The names of runs: `a`, `a, b`, `a, b, c and 4 more`; in a sentence in quotes."""
+    names = ", ".join(f"{quote}{clean(path.name)}{quote}" for path in paths[:_NAMED_MAX])
     num_hidden = len(paths) - _NAMED_MAX
     return f"{names} and {num_hidden} more" if num_hidden > 0 else names

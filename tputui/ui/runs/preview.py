@@ -12,6 +12,7 @@ from tputui.ui.charts.series_chart import chart_over_steps
 from tputui.ui.render.lines import Line, Span, clean, fit, paragraph, width_of, wrap
 from tputui.ui.runs.rows import RunRow
 from tputui.ui.runs.table import sign_of
+from tputui.ui.terminal.themes import shows_no_colour
 from tputui.ui.widgets.panel import Drawing, Panel
 
 _FACTS_WIDTH = 46
@@ -42,7 +43,8 @@ class RunPreview(Panel[PreviewPart]):
         note = clean(row.name)
         if width < _FACTS_WIDTH + _MIN_CHART_WIDTH:
             return Drawing(facts, note=note)
-        chart, is_log = _chart(row, width - _FACTS_WIDTH - 1, height)
+        colourless = self.is_attached and shows_no_colour(self.app)
+        chart, is_log = _chart(row, width - _FACTS_WIDTH - 1, height, colourless=colourless)
         lines: list[Line] = []
         for index in range(max(len(facts), len(chart))):
             left = fit(facts[index], _FACTS_WIDTH) if index < len(facts) else []
@@ -51,13 +53,13 @@ class RunPreview(Panel[PreviewPart]):
         return Drawing(lines, note=f"{note} \u00b7 log axis" if is_log else note)
 
 
-def _chart(row: RunRow, width: int, height: int) -> tuple[list[Line], bool]:
+def _chart(row: RunRow, width: int, height: int, *, colourless: bool) -> tuple[list[Line], bool]:
     """The loss curve or why there is none, and whether its axis is logarithmic."""
     if row.curve is None:
         unread = row.is_log and row.steps is None
         reason = "not read yet" if unread else "no loss was reported" if row.ended else "no loss reported yet"
         return [[], [Span(reason, "dim")]], False
-    chart = chart_over_steps(row.curve.segments(), width, height)
+    chart = chart_over_steps(row.curve.segments(), width, height, colourless=colourless)
     if chart is None:
         return [], False
     if chart.axes.y is None:

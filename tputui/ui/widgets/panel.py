@@ -324,7 +324,7 @@ class Panels(Widget, Generic[PanelT]):
         self._panels = dict(panels)
         self.selected = selected
         self.maximised = False
-        self._placed: dict[str, Box] = {}
+        self._placed: tuple[dict[str, Box], bool] = ({}, False)
 
     @abstractmethod
     def boxes(self, width: int, height: int) -> dict[str, Box]:
@@ -399,16 +399,17 @@ class Panels(Widget, Generic[PanelT]):
     def on_panel_selected(self, event: Panel.Selected) -> None:
         """Remember the panel that has the focus."""
         event.stop()
-        if event.control.id is not None:
+        # The message may be late: another panel may have been selected since.
+        if event.control.id is not None and event.control is self.screen.focused:
             self.selected = event.control.id
 
     def place(self) -> None:
         """Lay out the panels for the current size."""
         width, height = self.size
         boxes = self.boxes(width, height)
-        if boxes == self._placed:
+        if (boxes, self.maximised) == self._placed:
             return
-        self._placed = boxes
+        self._placed = (boxes, self.maximised)
         for name, panel in self._panels.items():
             box = boxes.get(name)
             panel.display = box is not None
@@ -416,6 +417,9 @@ class Panels(Widget, Generic[PanelT]):
             if box is not None:
                 panel.styles.offset = (box.x, box.y)
                 panel.styles.width, panel.styles.height = box.width, box.height
+                if panel.size == (box.width, box.height):
+                    # It is as large as in full screen, where it shows more.
+                    panel.redraw()
 
 
 class Overlay(ModalScreen[None]):
