@@ -16,13 +16,14 @@ from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, wait_for
 from tputui.logs.formats import open_log
 from tputui.logs.rows import LoggedValue, LogReader
-from tputui.logs.value_events import LossRow, steps_recorded, values_logged
+from tputui.logs.value_events import LossRow, steps_recorded
 from tputui.supervise import log_collector, log_files
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import Printed
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.telemetry.logged_values import LoggedColumns, unpack
+from tputui.telemetry.events import Split
+from tputui.telemetry.logged_values import LoggedColumns, unpack, values_logged
 from tputui.telemetry.reporter import Reporter
 
 NUM_LOGS = 20
@@ -310,11 +311,12 @@ def test_printed_values_are_shown_unless_the_process_reports_the_same(tmp_path: 
     worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
     for event in steps_recorded([LossRow(10, [2.5])], 2.0):
         worker.emit(event)
-    for split, tag, value in (
+    logged: list[tuple[Split, str, float]] = [
         ("train", "accuracy", 0.125),
         ("valid", "test_accuracy", 0.375),
         ("valid", "test_loss", 2.0),
-    ):
+    ]
+    for split, tag, value in logged:
         columns = LoggedColumns([value], [10], [2.5], None)
         worker.emit(values_logged(2.5, tag, split, tag, "Model.fit", columns))
     worker.emit(ev.EvaluationStarted(t=2.6, epoch=1, step=10, printed_bytes=ends[0]))

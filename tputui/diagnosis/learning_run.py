@@ -14,8 +14,10 @@ from tputui import formatting as fmt
 from tputui.diagnosis.curve import Curve
 from tputui.diagnosis.verdict import RuleName, Verdict, VerdictStatus
 from tputui.logs.tags import choice_rank, has_direction, is_falling, role_of
+from tputui.state.chart_data import Segment
 from tputui.state.metric_series import LOSS, LR, MetricSeries, MetricSource, metric_series
 from tputui.state.snapshot import ENDED, Snapshot
+from tputui.telemetry.logged_values import class_of, first_of
 
 _NORM = re.compile(r"(?:.*[/_.])?(?:gnorm|grad(?:ient)?s?_?norm|total_norm)(?:[/_.].*)?|.*/grad_norm", re.IGNORECASE)
 _ADVERSARIAL = re.compile(
@@ -28,6 +30,8 @@ FAR_ENOUGH = 0.3
 """Share of a planned training before which a loss that has not fallen may still be in its warm-up."""
 POINTS_MAX = 320
 """Values of a curve that most rules need."""
+LOGGED_MAX = 256
+"""Metrics that a script logged itself, losses and results of validation first."""
 STEPS_FEW = 60
 """Steps before which a loss that has not fallen says nothing."""
 
@@ -38,7 +42,9 @@ class LearningRun:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         # The loss of single steps is taken from the snapshot: as points it would cost more than all rules.
-        self.series = metric_series(MetricSource.of(snapshot)._replace(loss=[]))
+        source = MetricSource.of(snapshot)._replace(loss=[])
+        logged = first_of(source.logged, LOGGED_MAX, lambda view: class_of(view.name, view.split))
+        self.series = metric_series(source._replace(logged=logged))
         self._by_name = {metric.name: metric for metric in self.series}
         losses = [metric for metric in self.series if choice_rank(metric.name) in (0, 1) and is_falling(metric.name)]
         ranked = sorted(losses, key=lambda metric: (not metric.train, choice_rank(metric.name) or 0))
@@ -53,7 +59,8 @@ class LearningRun:
     @cached_property
     def fine_loss(self) -> Curve:
         """The training loss, as finely as it is known."""
-        segments, train = self.snapshot.loss, self._loss.train if self._loss is not None else []
+        segments: Sequence[Segment] = self.snapshot.loss
+        train = self._loss.train if self._loss is not None else []
         logged = next((one for one in self.snapshot.logged if (one.name, one.split) == (self.name, "train")), None)
         if not segments and logged is not None and len(logged.points) > len(train):
             segments = logged.points
