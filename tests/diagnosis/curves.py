@@ -14,8 +14,11 @@ from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
-RECORDED = Path(__file__).parents[1] / "fixtures" / "learning_curves.json"
+_FIXTURES = Path(__file__).parents[1] / "fixtures"
+RECORDED = _FIXTURES / "learning_curves.json"
 """Curves of real trainings, see `learning_trainings`."""
+PUBLIC = _FIXTURES / "public_curves.json"
+"""The numbers of logs in public repositories, by the names of those."""
 
 
 class Training(NamedTuple):
@@ -46,7 +49,7 @@ class Training(NamedTuple):
 
 def recorded() -> list[Training]:
     """The curves of real trainings."""
-    return [Training(**fields) for fields in json.loads(RECORDED.read_text())]
+    return [Training(**fields) for path in (RECORDED, PUBLIC) for fields in json.loads(path.read_text())]
 
 
 def logged(name: str, values: Sequence[float], first_step: int, steps: int) -> ev.ValuesLogged:

@@ -164,7 +164,9 @@ def _exploded_at(loss: Curve) -> int | None:
     # A rise over several of the blocks is that of a loss whose scale grows, such as a penalty.
     is_sudden = (at > 0 and values[max(at - 3, 0)] < 1.3 * first) or (at == 0 and values[0] > high > 0 < first)
     late = coarse.share(0.5, 1.0).values
-    return coarse.steps[at] if is_sudden and fmean(late) > 0.9 * first else None
+    # Medians, since single outliers are no explosion.
+    stays_high = at > 0 and median(values[at : at + 3]) > max(1.3 * first, first + 2 * loss.noise)
+    return coarse.steps[at] if is_sudden and (stays_high or at == 0) and median(late) > 0.9 * first else None
 
 
 def guessing(run: LearningRun) -> Iterator[Verdict]:
@@ -399,11 +401,15 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
     train, valid = run.loss, run.valid_loss
     if min(len(train.values), len(valid.values)) < 3 or run.is_adversarial:
         return
+    if (run.epoch_at(valid.steps[0]) or 0) > 2:
+        return  # By then a model may know the training data by heart.
     first = max(fmean(train.share(0.0, 0.02).values), train.values[0])
     sampled = [*range(3), *range(3, len(valid.values), max(1, len(valid.values) // 20))]
     near = [(valid.values[at], fmean(_around(train, valid.steps[at]).values)) for at in sampled[: len(valid.values)]]
     gained = [first - of_train for _, of_train in near]
-    is_worse = gained[-1] > 0.3 * abs(first) and all(
+    # Of few examples validation is worse, too, but it gets better with training.
+    follows = valid.values[0] - min(valid.values) > 0.5 * gained[-1]
+    is_worse = not follows and gained[-1] > 0.3 * abs(first) and all(
         of_valid - of_train >= max(GAP_MIN * gain, 0.1 * abs(first), 4 * train.noise)
         for (of_valid, of_train), gain in zip(near, gained, strict=True)
     )

@@ -197,7 +197,8 @@ class LearningRun:
         ended = next((epoch.epoch for epoch in self.snapshot.epochs if epoch.step == step), None)
         return f"epoch {ended}" if ended else f"step {fmt.count(step)}"
 
-    def _epoch_at(self, step: int) -> int | None:
+    def epoch_at(self, step: int) -> int | None:
+        """The epoch that a step belongs to; None if the run has none."""
         epochs = self.snapshot.epochs
         return next((epoch.epoch for epoch in epochs if step <= epoch.step), self.snapshot.epoch if epochs else None)
 
@@ -213,5 +214,5 @@ class LearningRun:
         """A verdict with the step and the epoch since when, and the checkpoint to keep."""
         if since is not None:
             step = since[0].steps[since[1]]
-            fields |= {"since_step": step, "since_epoch": self._epoch_at(step)}
+            fields |= {"since_step": step, "since_epoch": self.epoch_at(step)}
         return Verdict(rule=rule, status=status, text=text, keep=self._kept(keep_step), **fields)
