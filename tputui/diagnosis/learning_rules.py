@@ -409,9 +409,13 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
     gained = [first - of_train for _, of_train in near]
     # Of few examples validation is worse, too, but it gets better with training.
     follows = valid.values[0] - min(valid.values) > 0.5 * gained[-1]
-    is_worse = not follows and gained[-1] > 0.3 * abs(first) and all(
-        of_valid - of_train >= max(GAP_MIN * gain, 0.1 * abs(first), 4 * train.noise)
-        for (of_valid, of_train), gain in zip(near, gained, strict=True)
+    is_worse = (
+        not follows
+        and gained[-1] > 0.3 * abs(first)
+        and all(
+            of_valid - of_train >= max(GAP_MIN * gain, 0.1 * abs(first), 4 * train.noise)
+            for (of_valid, of_train), gain in zip(near, gained, strict=True)
+        )
     )
     is_better = first > 0 and all(of_train - of_valid >= GAP_MIN * first for of_valid, of_train in near)
     if not (is_worse or is_better):
