@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def _diagnose(args: argparse.Namespace) -> ExitCode:
-    """Prints why a run is slow."""
+    """Prints why a run is slow, or does not learn."""
     if args.end_stale:
         raise CommandError(ExitCode.USAGE, "doctor: --end-stale checks this machine and takes no RUN")
     run_dir = chosen_run_or_log(args)
@@ -109,10 +109,11 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
         fields["goodput"] = msgspec.to_builtins(goodput)
         say_json(spell_non_finite(fields), indent=2)
     else:
-        wall = fmt.duration(DiagnosedRun.of(snapshot).wall_s)
-        steps = f" and {fmt.counted(snapshot.steps, 'step')}" if snapshot.steps else ""
+        wall_s = DiagnosedRun.of(snapshot).wall_s
+        # A log may have no times.
+        passed = [*([fmt.duration(wall_s)] if wall_s else []), fmt.counted(snapshot.steps, "step")]
         number = fmt.counted(len(findings), "finding") if findings else "no findings"
-        say(inert(f"{snapshot.run}: {number} in {wall}{steps}"))
+        say(inert(f"{snapshot.run}: {number} in {' and '.join(passed)}"))
         for line in verdict_lines.blocks(verdicts, args.run):
             say(inert(line))
         if checked := verdict_lines.checked(verdicts):
