@@ -37,12 +37,13 @@ from tputui.telemetry.codec import spell_non_finite
 from tputui.text import verdict_lines
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
 
-DESCRIPTION = """With RUN, prints what slows that run down: the line of code, the time lost, the evidence and the fix.
-Without RUN, checks this machine: prints one line per finding: ok, warn or bad, the subject, what was found and the
-command to type next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips, the processes that use them and
-the metrics of the TPU runtime, disk and terminal. Opens no device and imports no torch. With --json one object. If a
-training process of yours still uses a TPU although the supervisor of its run is gone, doctor offers to end it in a
-terminal; --end-stale ends it without asking. It is first requested to save and stop. No other process is ever ended."""
+DESCRIPTION = """With RUN, prints what slows that run down or keeps it from learning: the line of code, the time lost,
+the evidence and the fix. Without RUN, checks this machine: prints one line per finding: ok, warn or bad, the subject,
+what was found and the command to type next. Checks Python, tputui, torch and torch_xla, libtpu, TPU chips, the
+processes that use them and the metrics of the TPU runtime, disk and terminal. Opens no device and imports no torch.
+With --json one object. If a training process of yours still uses a TPU although the supervisor of its run is gone,
+doctor offers to end it in a terminal; --end-stale ends it without asking. It is first requested to save and stop. No
+other process is ever ended."""
 EXIT_CODES = exit_codes(
     DONE="training can start, possibly with warnings; with RUN: nothing was found that slows it down",
     DAMAGED="training cannot start; with RUN: something was found",
