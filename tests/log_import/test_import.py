@@ -311,7 +311,7 @@ def test_equal_damage_is_one_warning_with_its_number(tmp_path: Path, capsys: pyt
 
 def test_tags_of_untrusted_logs_are_inert_and_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "evil\x1b[2J.jsonl"
-    rows = [{"step": 1, "\x1b[31mloss\x07": 0.5}, {"step": 2, **{f"tag{number}": 1.0 for number in range(6_000)}}]
+    rows = [{"step": 1, "\x1b[31mloss\x07": 0.5}, {"step": 2, **{f"tag{number}": 1.0 for number in range(9_000)}}]
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["show", str(log)]) == 0
     assert main(["replay", str(log), "--no-ui"]) == 0

@@ -236,7 +236,7 @@ def test_key_pressed_before_the_dialog_cancels_it(tmp_path: Path, monkeypatch: p
     async def script(pilot: AppPilot) -> None:
         await all_read(pilot, 2)
         await pilot.press("D")
-        assert "delete: checking run-01 ... (any key cancels)" in top(pilot)
+        assert 'delete: checking "run-01" ... (any key cancels)' in top(pilot)
         await pilot.press(key)
         pressed.set()
         screen = pilot.app.screen_stack[1]

@@ -309,7 +309,7 @@ class EventFile(GrowingReader[LoggedValue]):
                 tag = shapes.get(data[after:-4])
                 t = _double_at(data, 1)[0]
                 if tag is not None and 0 < t < _LATEST_S:
-                    values.append(_new_value((tag, step, t, _float_at(data, length - 4)[0], None)))
+                    values.append(_new_value((tag, step, t, _float_at(data, length - 4)[0], None, "")))
                 else:
                     self._decode(buffer, position, data, values)
             else:

@@ -85,8 +85,9 @@ def fitted(scale: Scale, rows: int) -> Scale:
         return scale
     num_ticks = 2 if rows < _THREE_TICKS_FROM or (scale.log and high - low < 3) else 3
     best: tuple[int, Scale] | None = None
+    most = _WASTE * least
     for dot, tick, cells in _spacings(least, rows):
-        if dot > (_WASTE if best is None else _SIMILAR) * least:
+        if dot > most:
             break
         bottom = math.floor(low / dot + _EXACT) * dot
         top = bottom + steps * dot
@@ -98,7 +99,7 @@ def fitted(scale: Scale, rows: int) -> Scale:
         top = bottom + steps * dot
         if math.floor(top / tick + _EXACT) - math.ceil(bottom / tick - _EXACT) + 1 >= num_ticks:
             if best is None:
-                least = dot
+                most = min(most, _SIMILAR * dot)
             best = (cells, Scale(bottom, top, scale.log, tick))
     if best is None:
         return scale
