@@ -1,9 +1,8 @@
 """Finds steps that are slow in a rhythm: every Nth of them. Pure arithmetic over step times.
 
 A step is slow if it is beyond the noise of the fast ones; of steps whose noise has a long tail, if it is among the
-slowest. A period is accepted only if slow steps at random, as many as
-there are, would show such a one with a probability below `CHANCE`, among all periods and offsets that could have been
-found: random pauses have none, however many there are.
+slowest. A period is accepted only if as many slow steps at random would show one with a probability below `CHANCE`,
+among all periods and offsets that could have been found: random pauses have none, however many there are.
 """
 
 from __future__ import annotations
