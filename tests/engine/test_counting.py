@@ -130,7 +130,9 @@ def test_diagnosis_names_the_lines_of_the_task(median: Run, reading: Run) -> Non
     numbers = {line.strip(): number for number, line in enumerate(source.read_text().splitlines(), 1)}
     of_median = next(number for line, number in numbers.items() if "torch.median(" in line)
     fallback = median.one(ev.FallbackObserved)
-    assert fallback.user_frame == ev.CodeFrame(file=str(source), line=of_median, function="outcomes", owner="user")
+    code = source.read_text().splitlines()[of_median - 1].strip()
+    frame = ev.CodeFrame(file=str(source), line=of_median, function="outcomes", owner="user", code=code)
+    assert fallback.user_frame == frame
     assert (fallback.operator, fallback.count, fallback.steps) == ("aten::median", 5, 5)
     late = [event for event in median.all(ev.CompileObserved) if not event.warm_up]
     assert sum(event.count for event in late) == last(median).recompiles

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from tests.deadline import DEADLINE_S
+from tputui.diagnosis.program_rules import ALL_REPLICATED_BYTES
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
 
@@ -73,6 +74,10 @@ def _rule_of(event: ev.Event) -> str:
             return "graph_break"
         case ev.CompileLimitReached():
             return "compile_limit"
+        case ev.ProgramObserved(unused_donations=[_, *_]):
+            return "donation"
+        case ev.ProgramObserved(is_replicated=True) if event.replicated_bytes >= ALL_REPLICATED_BYTES:
+            return "replicated"
     return ""
 
 
