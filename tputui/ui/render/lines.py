@@ -7,6 +7,7 @@ Textual.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from abc import abstractmethod
@@ -157,8 +158,12 @@ everything drawn."""
 
 def clean(text: str) -> str:
     """The text without escape sequences and control characters, tabs as spaces: safe to write to a terminal."""
-    if text.isascii() and text.isprintable():
-        return text
+    return text if text.isascii() and text.isprintable() else _cleaned(text)
+
+
+@functools.lru_cache(maxsize=32)
+def _cleaned(text: str) -> str:
+    # Every frame draws the same names, which may be a million characters of an untrusted run.
     return _INVISIBLE.sub("", _ESCAPE.sub("", text.expandtabs(4)))
 
 
