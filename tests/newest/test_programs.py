@@ -16,6 +16,8 @@ OBSERVED = {
     "graph_break": "graph breaks with their line",
     "compile_limit": "functions that are compiled no more, with the line of the call",
     "sync": "reads that wait for the device, with their line",
+    "donation": "donated inputs that cannot be reused, with the line of the call",
+    "replicated": "inputs that every device has a whole copy of, with the line of the call",
 }
 HEALTHY = "healthy programs without a finding"
 
