@@ -200,8 +200,8 @@ ENTRIES: dict[RuleName, Entry] = {
     ),
     "compile_cache": Entry(
         "Programs compiled for a minute or more in warm-up. Without a persistent cache the seconds are what the next "
-        "start would save; if there is one that did not have them, it is a hint. Of torch_xla the counter "
-        "`PersistentCacheMiss` tells, of JAX its events of the cache.",
+        "start would save; if there is one that did not have them, it is a hint. torch_xla counts "
+        "`PersistentCacheMiss` for it, and JAX reports hits and misses as events.",
         note="No program of the suite compiles for a minute; the rule is tested with made-up compilations.",
     ),
     "donation": Entry(

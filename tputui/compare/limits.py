@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from statistics import NormalDist, median
+from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from tputui.compare.direction import less_is_better
 from tputui.compare.verdict import LEVEL, PaceVerdict
+from tputui.diagnosis.curve import noise_around_trend
 from tputui.state.conditions import split_of
-from tputui.state.metric_series import MetricSource, metric_series
+from tputui.state.metric_series import Metrics, MetricSource
 from tputui.state.snapshot import Snapshot
 
 SLOWDOWN = "slowdown"
@@ -72,7 +73,7 @@ def check(
 def values_of(name: str, snapshot: Snapshot) -> list[float]:
     """The finite values of a metric: of a training metric those of whole epochs, if there are any."""
     split, wanted = split_of(name)
-    series = next((one for one in metric_series(MetricSource.of(snapshot)) if one.name == wanted), None)
+    series = Metrics(MetricSource.of(snapshot)).get(wanted)
     if series is None:
         return []
     points = series.valid if split == "valid" or (not split and not series.train) else series.train
@@ -105,8 +106,5 @@ def _worse(name: str, snapshot: Snapshot, base: Snapshot) -> tuple[float, float,
 
 
 def _noise(values: Sequence[float]) -> float:
-    """Standard deviation from value to value in the later half of a curve, by its second differences, which have no
-    trend: the median of their absolute values, which is 0.674 of the standard deviation of normal noise."""
-    later = values[-max(POINTS_MIN, len(values) // 2) :]
-    second = [abs(one - 2 * two + three) for one, two, three in zip(later, later[1:], later[2:], strict=False)]
-    return median(second) / NormalDist().inv_cdf(0.75) / math.sqrt(6)
+    """Standard deviation from value to value in the later half of a curve."""
+    return noise_around_trend(values[-max(POINTS_MIN, len(values) // 2) :])

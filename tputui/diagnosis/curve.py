@@ -34,6 +34,17 @@ class Level(NamedTuple):
         return other.mean - self.mean > deviations * math.hypot(self.error, other.error)
 
 
+def noise_around_trend(values: Sequence[float]) -> float:
+    """Standard deviation of at least 3 values around their local trend: the median absolute second difference.
+
+    Gasser, Sroka and Jennen-Steinmetz (1986); the median in place of the mean makes it robust against jumps.
+    """
+    bends = [
+        abs(before - 2 * value + after) for before, value, after in zip(values, values[1:], values[2:], strict=False)
+    ]
+    return OF_NORMAL * median(bends) / math.sqrt(6)
+
+
 @dataclass(eq=False)
 class Curve:
     """Finite values in order of steps; lower ones are better."""
@@ -82,18 +93,13 @@ class Curve:
 
     @cached_property
     def noise(self) -> float:
-        """Standard deviation of a value around the local trend: the median absolute second difference.
-
-        Gasser, Sroka and Jennen-Steinmetz (1986); the median in place of the mean makes it robust against jumps. At
-        least the rounding of printed values.
-        """
+        """Standard deviation of a value around the local trend; at least the rounding of printed values."""
         values = self.values
         if len(values) < 3:
             return 0.0
-        bends = [abs(values[i - 1] - 2 * values[i] + values[i + 1]) for i in range(1, len(values) - 1)]
         steps = sorted(abs(after - before) for before, after in itertools.pairwise(values))
         rounding = next((step for step in steps if step > 1e-9 * abs(values[0])), 0.0) / math.sqrt(12)
-        return max(OF_NORMAL * median(bends) / math.sqrt(6), min(rounding, steps[len(steps) // 2]))
+        return max(noise_around_trend(values), min(rounding, steps[len(steps) // 2]))
 
     @cached_property
     def level(self) -> Level:

@@ -150,7 +150,7 @@ def is_falling(name: str) -> bool:
 
 
 def has_direction(name: str) -> bool:
-    """Whether the name of a metric tells that lower or higher values are better."""
+    """Whether the name of a metric says if lower or higher values are better."""
     return not (_FALLING | _RISING).isdisjoint(_words(name))
 
 

@@ -1,4 +1,4 @@
-"""The text of the user's lines, as the training process reads it, with comments that tell rules to ignore them."""
+"""The text of the user's lines, as the training process reads it, with the comments by which rules ignore them."""
 
 from __future__ import annotations
 
