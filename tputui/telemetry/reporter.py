@@ -201,7 +201,7 @@ class Reporter:
     def emit(self, event: Event) -> None:
         """Queues an event to be written. If the clock of the system was set since the run began, its time is
         corrected."""
-        if self._run_clock.set_s:
+        if self._run_clock.was_set():
             event = _on_clock(event, self._run_clock)
         self._put(event, _size(event))
 

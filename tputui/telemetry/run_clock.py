@@ -40,6 +40,7 @@ class RunClock:
         self._ticks = ticks
         self.boot_t = system() - ticks() if boot_t is None else boot_t
         """Unix time at which the host was booted, by this clock."""
+        self._set_s = self._set_before_s = 0.0
 
     def now(self) -> float:
         """The unix time."""
@@ -51,13 +52,22 @@ class RunClock:
         forward_s = self._system() - self.now()
         return forward_s if abs(forward_s) > SET_S else 0.0
 
+    def was_set(self) -> bool:
+        """Whether the clock of the system was set since the run began; remembers by how much."""
+        set_s = self.set_s
+        if abs(set_s - self._set_s) > SET_S:
+            self._set_before_s, self._set_s = self._set_s, set_s
+        return bool(self._set_s or self._set_before_s)
+
     def of_event(self, t: float) -> float:
-        """The time of an event that happened a moment ago, by the clock of the system or by this one."""
-        forward_s = self.set_s
-        if not forward_s:
+        """The time of an event that happened a moment ago, by the clock of the system or by this one.
+
+        The clock of the system may have been set between the event and now.
+        """
+        if not self.was_set():
             return t
         now = self.now()
-        return min(t, t - forward_s, key=lambda candidate: abs(candidate - now))
+        return min(t, t - self._set_s, t - self._set_before_s, key=lambda candidate: abs(candidate - now))
 
     def pass_on(self, environ: MutableMapping[str, str]) -> None:
         """Has the processes that are started with an environment use this clock."""
