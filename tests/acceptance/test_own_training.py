@@ -19,8 +19,8 @@ from tputui.telemetry.merge import events_of, open_tail
 UNTIL_SHOWN = """
 import os, pathlib, time
 
-def until_shown():
-    journal = pathlib.Path(os.environ["TPUTUI_RUN_DIR"], "logs-0.jsonl")
+def until_shown(journal="logs-0.jsonl"):
+    journal = pathlib.Path(os.environ["TPUTUI_RUN_DIR"], journal)
     while b'"ValuesLogged"' not in journal.read_bytes():
         time.sleep(0.02)
 """
@@ -140,7 +140,7 @@ class Rows(torch.utils.data.Dataset):
     def __getitem__(self, index):
         self.num_read += 1
         if self.num_read == 700:  # in its third epoch
-            until_shown()
+            until_shown("worker-0.jsonl")
         return dict(input_ids=self.x[index], labels=(self.x[index].sum() > 360).long())
 
 config = BertConfig(
@@ -241,11 +241,11 @@ def trained(folder: Path, text: str, *words: str, code: int = 0, **env: str) -> 
     return shown(only_run(folder))
 
 
-def was_shown_live(folder: Path) -> bool:
+def was_shown_live(folder: Path, journal: str = "logs-0.jsonl") -> bool:
     """Whether values were in the journal before the script wrote its last one."""
     written: list[float] = []
     recorded: list[float] = []
-    for numbered in events_of(open_tail(only_run(folder) / "logs-0.jsonl")):
+    for numbered in events_of(open_tail(only_run(folder) / journal)):
         if isinstance(numbered.event, ev.ValuesLogged):
             recorded.append(numbered.event.t)
             written += unpack(numbered.event).times or ()
@@ -301,7 +301,7 @@ def test_trainer_of_hugging_face_is_one_curve_over_all_checkpoints(tmp_path: Pat
     assert [epoch["train"]["loss"]["count"] for epoch in page["epochs"]] == [320] * 3
     assert ("loss (console)", "train") not in found
     assert not [name for name, _ in found if "checkpoint" in name]
-    assert was_shown_live(tmp_path)
+    assert was_shown_live(tmp_path, "worker-0.jsonl")
 
 
 @pytest.mark.slow
