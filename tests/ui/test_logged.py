@@ -52,6 +52,26 @@ def test_script_without_a_loss_has_its_metrics_in_the_place_of_the_loss() -> Non
     drive(monitor(snapshot), script, size=(120, 36))
 
 
+def test_the_best_epoch_of_a_script_has_its_values_beside_the_newest() -> None:
+    epochs = [
+        ev.EpochEnded(
+            t=T0 + 20 * epoch, epoch=epoch, step=10 * epoch, train={}, train_s=1.0, valid_s=1.0, best=epoch == 1,
+            monitor="loss", valid={"loss": ev.MeterReading(val=loss, avg=loss, sum=loss, count=1)}, scores={"f1": 0.9},
+            sections_s={}, trace_s={}, lr=0.1,
+        )
+        for epoch, loss in ((1, 0.25), (2, 0.75))
+    ]  # fmt: skip
+    snapshot = snapshot_of(logged("loss", [0.25, 0.75], "valid"), logged("f1", [0.9, 0.8], "valid"), *epochs)
+
+    async def script(pilot: AppPilot) -> None:
+        rows = plain_text(pilot.app.screen.query_one(MetersPanel)._lines).splitlines()
+        cells = [row.strip("\u2502 ").split() for row in rows]
+        values = {name: of for name, *of in filter(None, cells) if name in ("loss", "f1")}
+        assert values == {"loss": ["-", "0.7500", "0.2500"], "f1": ["-", "0.8000", "0.9000"]}
+
+    drive(monitor(snapshot), script, size=(120, 36))
+
+
 def test_values_from_the_console_are_marked_on_the_metric_page() -> None:
     snapshot = snapshot_of(logged("reward", [1.0, 2.0], source=CONSOLE), logged("score", [0.25, 0.5]))
 
