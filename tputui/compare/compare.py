@@ -220,7 +220,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         pace=pace,
         no_pace=None if pace else _why_no_pace(snapshot),
         duration_s=facts.DURATION.of(snapshot),
-        step_s=facts.STEADY_STEP_TIME.of(snapshot),
+        step_s=pace.step_s if pace is not None else facts.STEADY_STEP_TIME.of(snapshot),
         compiles=facts.COMPILES.of(snapshot),
         recompiles=facts.RECOMPILES.of(snapshot),
         executes_a_step=xla.executes_a_step if xla else None,
