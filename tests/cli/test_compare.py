@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import subprocess
@@ -21,7 +22,9 @@ from tputui.telemetry import code_record, rundir
 from tputui.telemetry import events as ev
 
 
-def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, reports: int = 60) -> Path:
+def write(
+    parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, reports: int = 60, batch: float = 64
+) -> Path:
     """A recorded run with as many further reports, `pace` times as fast, and a learning rate of its own."""
     manifest = recorded.manifest(name)
     config = {**manifest.config, "optim": {**manifest.config["optim"], "lr": lr}}
@@ -30,11 +33,12 @@ def write(parent: Path, name: str, *, pace: float = 1.0, lr: float = 0.0005, rep
     index = next(index for index, event in enumerate(worker) if isinstance(event, ev.ProgressReported))
     first = worker[index]
     assert isinstance(first, ev.ProgressReported)
+    worker[index] = first = msgspec.structs.replace(first, examples_per_s=batch / first.step_s)
     noise = random.Random(name)
     steps_s = [recorded.STEP_S / pace * noise.uniform(0.98, 1.02) for _ in range(reports)]
     more = [
         msgspec.structs.replace(
-            first, t=first.t + 0.001 * number, step=first.step + number, step_s=step_s, examples_per_s=64 / step_s
+            first, t=first.t + 0.001 * number, step=first.step + number, step_s=step_s, examples_per_s=batch / step_s
         )
         for number, step_s in enumerate(steps_s, start=1)
     ]
@@ -61,6 +65,16 @@ def test_page_has_verdicts_metrics_and_differences(tmp_path: Path, capsys: pytes
     keys = sum(len(value) if isinstance(value, dict) else 1 for value in recorded.CONFIG.values())
     assert f"1 key differs, {keys - 1} are equal (* differs from A)" in lines
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_step_time_without_examples_is_that_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        write(tmp_path, name, batch=math.nan)
+    assert main(["compare", "a", "b", "--runs-dir", str(tmp_path)]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    (steps,) = [line.split() for line in rows if line.startswith("steady step time ")]
+    assert [float(steps[3]), float(steps[5])] == pytest.approx([50, 50], rel=0.02)
+    assert any("speed of B unknown: the number of examples of a step is not reported" in line for line in rows)
 
 
 def test_differences_of_the_code_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

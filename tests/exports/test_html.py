@@ -14,7 +14,7 @@ from tests.cli.helpers import one_sentence, tputui
 from tputui.cli.main import main
 from tputui.report.charts import chart
 from tputui.session import session
-from tputui.state.metric_series import LR, MetricPoint, MetricSeries
+from tputui.state.metric_series import LR, ChosenAxis, MetricPoint, MetricSeries
 from tputui.telemetry import events as ev
 from tputui.telemetry import logged_values
 from tputui.telemetry.logged_values import LoggedColumns
@@ -143,8 +143,11 @@ def test_any_values_make_a_chart_with_finite_positions(values: list[float]) -> N
     assert ("every value is NaN or infinite" in drawn) == (not any(map(math.isfinite, values)))
 
 
-def test_learning_rate_is_drawn_in_steps() -> None:
+@pytest.mark.parametrize("name", [LR, "lr-Adam", "optim/learning_rate"])
+@pytest.mark.parametrize("tokens", [False, True], ids=["by step", "by tokens"])
+def test_learning_rate_is_drawn_in_steps(name: str, tokens: bool) -> None:
     points = [MetricPoint(step, 1, 0.0, 0.1 if step < 20 else 0.05) for step in range(1, 40)]
-    curve = re.search(r'class="tpu-t" d="([^"]*)"', chart(MetricSeries(LR, "", "report", points, [], None)))
+    x = ChosenAxis("tokens", [1, 40], [512.0, 20_480.0]) if tokens else None
+    curve = re.search(r'class="tpu-t" d="([^"]*)"', chart(MetricSeries(name, "", "logged", points, [], None, x=x)))
     assert curve is not None
     assert set(re.sub(r"[0-9. ]", "", curve.group(1))) == {"M", "V", "H"}

@@ -175,6 +175,16 @@ def framed(payloads: list[bytes]) -> bytes:
     return content
 
 
+def test_step_that_was_never_logged_is_unknown(tmp_path: Path) -> None:
+    item = b"\x12\x04loss\x82\x01\x038.0"
+    without_number = b"\x12\x10" + b"\x0a\x0c" + item + b"\x12\x00"
+    (tmp_path / "run-s.wandb").write_bytes(framed([history(7), without_number]))
+    assert [(value.step, value.value) for value in all_values(open_log(tmp_path / "run-s.wandb"))] == [
+        (7, 7),
+        (None, 8),
+    ]
+
+
 FILLER = b"\x22" + b"\x80\x80\x02" + bytes(32_768)
 CONTENT = framed([history(step) if step % 5 else history(step) + FILLER for step in range(1, 40)])
 

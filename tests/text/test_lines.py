@@ -63,6 +63,19 @@ def test_values_of_a_line_are_of_one_step(meters_first: bool) -> None:
     ]
 
 
+def test_of_many_averages_the_first_are_printed_and_the_others_counted() -> None:
+    reading = ev.MeterReading(val=0.5, avg=0.5, sum=0.5, count=1)
+    names = [f"layer{number}/grad_norm" for number in range(60)] + ["loss"]
+    many = ev.MetersReported(
+        t=T0 + 5, epoch=1, step=5, split="train", meters=dict.fromkeys(names, reading), reduced="mean"
+    )
+    (line,) = printed(steps_recorded(T0 + 4, 5, [[2.0]]), progress(5), many)
+    averages = line.partition("avg ")[2].split("  ")[0]
+    assert averages.startswith("loss 0.5000, layer0/grad_norm 0.5000, ")
+    assert averages.endswith(" +55")
+    assert averages.count("0.5000") == 6
+
+
 def test_averages_of_the_epoch_before_are_not_printed() -> None:
     lines = printed(
         steps_recorded(T0 + 22, 22, [[2.0]]), progress(22), meters(22, 2.5),

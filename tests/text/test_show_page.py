@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from tests.recorded import T0, losses, steps_recorded, worker_events, write_journal
+from tests.recorded import T0, losses, opened, steps_recorded, worker_events, write_journal, write_run
 from tests.ui import made, measured
 from tests.ui.fake_launch_service import MEMORY
 from tputui import formatting as fmt
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
+from tputui.telemetry.logged_values import LoggedColumns, values_logged
 from tputui.text.show_page import show_text, to_show
 
 PROMISED = {
@@ -94,6 +95,22 @@ def test_page_describes_the_run_and_is_escaped(recorded_run: Path) -> None:
         "beware \\x1b[2J of this",
     ):
         assert words in page
+
+
+def test_highest_loss_is_that_of_all_printed_values(tmp_path: Path) -> None:
+    """A progress bar prints several values of a step, of which the step keeps the last."""
+    run_dir = write_run(tmp_path)
+    (run_dir / "worker-0.jsonl").unlink()
+    columns = LoggedColumns([1.0, 0.5, 0.25, 0.125], [0, 0, 1, 2], [T0 + 1] * 4, None)
+    steps = steps_recorded(T0 + 1, 0, [[0.5], [0.25], [0.125]])
+    write_journal(
+        run_dir / "logs-0.jsonl",
+        [opened(T0, "logs"), steps, values_logged(T0 + 1, "loss", "train", "loss", "console", columns)],
+    )
+    page = show_text(load(run_dir, clock=lambda: T0 + 12))
+    (loss,) = [line for line in page.splitlines() if line.startswith("train loss")]
+    assert "highest 1.0000 of 4 values" in loss
+    assert "0.1250 to 1.0000 in 4 values" in page
 
 
 def test_page_of_many_cores_is_short(recorded_run: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tests.diagnosis.runs import change, compiled, fell_back, synced
+from tests.diagnosis.runs import change, compiled, fell_back, frame, synced
 from tests.ui import made
 from tputui.state.evidence import Evidence, Observed, combined
 from tputui.state.snapshot import Snapshot
@@ -21,14 +21,18 @@ def evidence_of(events: Iterable[Observed]) -> Evidence:
     return combined([process])
 
 
-def slowed() -> Snapshot:
-    """A minute of which recompiles took 8.3 s, a sync and a fallback less; the batch of 6 per core is a hint."""
+def slowed(*, sync_code: str = "") -> Snapshot:
+    """A minute of which recompiles took 8.3 s, a sync and a fallback less; the batch of 6 per core is a hint.
+
+    `sync_code` is the text of the line that reads a value.
+    """
+    sync_frame = replace(frame(57), code=sync_code)
     events: list[Observed] = [
         *(
             compiled(step, 8.3 / 5, changed_inputs=change("f32[64,3,28,28]", f"f32[{step},3,28,28]", "batch"))
             for step in range(41, 46)
         ),
-        synced(count=10, waited_s=0.08, steps=10, window_s=0.131),
+        synced(count=10, waited_s=0.08, steps=10, window_s=0.131, user_frame=sync_frame),
         fell_back(count=10, seconds=0.02, steps=10, window_s=0.131),
     ]
     run = made.running()

@@ -25,6 +25,12 @@ def test_diagnosis_in_full_screen(snap_compare: Compare, size: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+def test_ignored_findings_in_full_screen(snap_compare: Compare, size: tuple[int, int]) -> None:
+    run = diagnosed.slowed(sync_code="total += loss.item()  # tputui: ignore sync")
+    assert snap_compare(monitor(run), terminal_size=size, run_before=pressing("W", "enter", "end"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
 def test_no_findings_in_full_screen(snap_compare: Compare, size: tuple[int, int]) -> None:
     run = made.changed(made.running(), time_spent=diagnosed.time_spent())
     assert snap_compare(monitor(run), terminal_size=size, run_before=pressing("W", "enter"))

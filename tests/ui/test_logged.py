@@ -22,12 +22,12 @@ def logged(name: str, values: list[float], split: Split = "train", source: str =
     return values_logged(T0 + steps[-1], name, split, name, source, columns)
 
 
-def snapshot_of(*events: ev.Event) -> Snapshot:
+def snapshot_of(*events: ev.Event, role: str = "worker") -> Snapshot:
     state = RunState()
     beat = ev.HeartbeatSent(t=T0 + 60, phase="executing", phase_s=1.0, step=30, epoch=0)
-    for seq, event in enumerate([opened(T0, "worker"), *events, beat]):
-        state.apply("worker-0", seq, event)
-    return build_snapshot(state, ViewerContext(now=T0 + 60, run="a", dir="a", alive={"worker-0": True}))
+    for seq, event in enumerate([opened(T0, role), *events, beat]):
+        state.apply(f"{role}-0", seq, event)
+    return build_snapshot(state, ViewerContext(now=T0 + 60, run="a", dir="a", alive={f"{role}-0": True}))
 
 
 def test_script_without_a_loss_has_its_metrics_in_the_place_of_the_loss() -> None:
@@ -48,6 +48,28 @@ def test_script_without_a_loss_has_its_metrics_in_the_place_of_the_loss() -> Non
         meters = plain_text(pilot.app.screen.query_one(MetersPanel)._lines)
         assert "score" in meters
         assert "0.5000" in meters
+
+    drive(monitor(snapshot), script, size=(120, 36))
+
+
+def test_the_best_epoch_of_a_script_has_its_values_beside_the_newest() -> None:
+    epochs = [
+        ev.EpochEnded(
+            t=T0 + 20 * epoch, epoch=epoch, step=10 * epoch, train={}, train_s=1.0, valid_s=1.0, best=epoch == 1,
+            monitor="loss", valid={"loss": ev.MeterReading(val=loss, avg=loss, sum=loss, count=1)}, scores={"f1": 0.9},
+            sections_s={}, trace_s={}, lr=0.1,
+        )
+        for epoch, loss in ((1, 0.25), (2, 0.75))
+    ]  # fmt: skip
+    snapshot = snapshot_of(
+        logged("loss", [0.25, 0.75], "valid"), logged("f1", [0.9, 0.8], "valid"), *epochs, role="logs"
+    )
+
+    async def script(pilot: AppPilot) -> None:
+        rows = plain_text(pilot.app.screen.query_one(MetersPanel)._lines).splitlines()
+        cells = [row.strip("\u2502 ").split() for row in rows]
+        values = {name: of for name, *of in filter(None, cells) if name in ("loss", "f1")}
+        assert values == {"loss": ["-", "0.7500", "0.2500"], "f1": ["-", "0.8000", "0.9000"]}
 
     drive(monitor(snapshot), script, size=(120, 36))
 

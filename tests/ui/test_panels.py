@@ -148,6 +148,10 @@ def test_unknown_phase_plan_and_batch_of_a_command_are_not_invented() -> None:
     assert "running" in drawn(CoresPanel, run)
     pace = drawn(PacePanel, run)
     assert "examples/s" not in pace
+    ended = made.changed(run, condition="done")
+    assert ended.throughput is not None
+    steady = f"steady  {fmt.step_time(ended.throughput.steady_step_s)}/step"
+    assert steady in drawn(PacePanel, ended), "the speed that the header and the comparison have"
     assert "nan" not in pace.lower()
     assert drawn(MetersPanel, run).strip() == "no meter yet: the command has reported none"
     assert drawn(XlaPanel, run).strip() == "no XLA counter yet: the command has reported none"

@@ -79,6 +79,8 @@ class ComparedRun(VerdictSide, frozen=True, kw_only=True):
     """Training loss: of a run that has ended its mean over the last epoch, else that of the newest step."""
     duration_s: float | None
     """Seconds from the first event to the end, or until now."""
+    step_s: float | None
+    """Median seconds per step after the warm-up, also where the number of examples is not known."""
     compiles: int | None
     recompiles: int | None
     """None also if the recording does not count all of them."""
@@ -218,6 +220,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         pace=pace,
         no_pace=None if pace else _why_no_pace(snapshot),
         duration_s=facts.DURATION.of(snapshot),
+        step_s=pace.step_s if pace is not None else facts.STEADY_STEP_TIME.of(snapshot),
         compiles=facts.COMPILES.of(snapshot),
         recompiles=facts.RECOMPILES.of(snapshot),
         executes_a_step=xla.executes_a_step if xla else None,

@@ -258,7 +258,7 @@ def _history(content: bytes, axes: _Axes) -> list[LoggedValue]:
             if number is not None and 0 < len(key) <= TAG_CHARS_MAX:
                 numbers[key], texts[key] = number, value
         elif field.number == _STEP:
-            step = next((signed(inner.integer) for inner in fields(field.content) if inner.number == 1), 0)
+            step = next((signed(inner.integer) for inner in fields(field.content) if inner.number == 1), None)
     framework_key = next((key for key in _GLOBAL_STEPS if key in numbers), None)
     logged_step = step_number(texts.get("_step"))
     step = logged_step if logged_step is not None else step

@@ -16,7 +16,7 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import Segment
-from tputui.state.metric_series import LR, MetricPoint, MetricSeries
+from tputui.state.metric_series import MetricPoint, MetricSeries
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.ui.charts.axis import AxisInfo, XAxis
 from tputui.ui.charts.columns import ChartColumn, columns
@@ -119,7 +119,7 @@ def chart(series: MetricSeries, band: Sequence[Segment] = ()) -> str:
     shapes = [
         _grid(axes),
         _band(of_train, axes) if band else "",
-        _curve(of_train, axes, "tpu-t", steps=series.name == LR),
+        _curve(of_train, axes, "tpu-t", steps=series.is_stepped),
         _curve(of_valid, axes, "tpu-v"),
         _dots(of_train, axes, "tpu-t") if len(of_train) == 1 else "",
         _dots(of_valid, axes, "tpu-v") if len(of_valid) <= COLUMNS_MAX // 6 else "",

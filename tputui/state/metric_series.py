@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from tputui.logs.tags import role_of
 from tputui.state.chart_data import LoggedView, MeterPoint, Segment, ThroughputPoint
 from tputui.state.logged_series import first_and_last
 from tputui.state.snapshot import Snapshot, best_epoch, monitored
@@ -90,6 +91,11 @@ class MetricSeries(NamedTuple):
     """Path of the log or `console`, for values that the script logged; empty if the run reported them."""
     x: ChosenAxis | None = None
     """None for steps."""
+
+    @property
+    def is_stepped(self) -> bool:
+        """Whether the training values change at once: a schedule of learning rates has no values between two others."""
+        return role_of(self.name) == "lr"
 
     def newest(self, split: Split) -> MetricPoint | None:
         """The newest point of a split."""

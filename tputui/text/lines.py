@@ -353,10 +353,12 @@ class LineWriter:
     def _averages(self, report: ev.ProgressReported) -> str | None:
         """`avg loss 0.5523, accuracy 0.8125`: means over the examples of the epoch so far; None before the meters of
         the step arrive."""
-        meters = self._state.workers[0].meters.get("train")
+        first = self._state.workers[0]
+        meters = first.meters.get("train")
         if meters is None or (meters.epoch, meters.step) != (report.epoch, report.step):
             return None
-        return "avg " + ", ".join(f"{name} {fmt.number(meter.avg)}" for name, meter in meters.meters.items())
+        monitor = next((epoch.monitor for epoch in reversed(first.epochs.values())), "")
+        return "avg " + fmt.averages({name: meter.avg for name, meter in meters.meters.items()}, monitor)
 
     def _loss(self, step: int) -> str:
         """`train loss 0.4132 (0.3201 core 2 .. 0.5120 core 5)`: mean, minimum and maximum of the step; "" if unknown.

@@ -21,7 +21,7 @@ from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import ENDED, MemoryView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import EpochEnded
-from tputui.telemetry.logged_values import CONSOLE, class_of, first_of
+from tputui.telemetry.logged_values import CONSOLE, LOSS, class_of, first_of
 from tputui.text import phrases, show_hosts, verdict_lines
 from tputui.text.loss_chart import loss_chart
 from tputui.text.phrases import row
@@ -265,6 +265,12 @@ def _train_loss(snapshot: Snapshot) -> list[str]:
         default=None,
     )
     top = f"highest {fmt.number(highest.value)} on core {highest.core} in step {highest.step:,}" if highest else ""
+    printed = next(
+        (view for view in snapshot.logged if view.source and (view.split, view.name) == ("train", LOSS)), None
+    )
+    if highest is not None and printed is not None and printed.max > highest.value:
+        # A progress bar prints several values of one step, of which the step keeps the last.
+        top = f"highest {fmt.number(printed.max)} of {fmt.counted(printed.num_values, 'value')}"
     num_with_loss = sum(core.loss is not None for core in snapshot.cores)
     step = max((core.step for core in snapshot.cores), default=0)
     num_cores = snapshot.num_losses

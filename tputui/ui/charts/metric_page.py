@@ -425,7 +425,7 @@ def _train_dots(series: MetricSeries, data: VisibleData, axes: Axes) -> tuple[Po
             dict(zip(validation.dots_of(points, x), [point.value for point in points], strict=True)).items()
         ), []
     dots = validation.dots_of(points, x)
-    if series.name == LR:
+    if series.is_stepped:
         return _steps(dots, points), []
     raw = _means(dots, [point.value for point in points])
     if not data.view.weight:
@@ -435,8 +435,7 @@ def _train_dots(series: MetricSeries, data: VisibleData, axes: Axes) -> tuple[Po
 
 
 def _steps(dots: Sequence[int], points: Sequence[MetricPoint]) -> Points:
-    """A line that changes at once: a schedule has no values between two others. A value is that of the steps since the
-    previous one."""
+    """A line that changes at once. A value is that of the steps since the previous one."""
     last = dict(zip(dots, (point.value for point in points), strict=True))
     stepped: list[tuple[int, float]] = []
     for x, value in last.items():

@@ -93,7 +93,8 @@ class DiagnosisPanel(RunPanel[DiagnosisPart]):
         """Choose the verdict so many rows away; scroll if none can be chosen."""
         part = self._part
         num_answered = sum(verdict.status in ("found", "hint") for verdict in part.verdicts) if part is not None else 0
-        if part is None or not num_answered:
+        if part is None or not num_answered or abs(rows) > len(self._rows):
+            # To the start or the end, where the rules are; the chosen verdict stays.
             super().scroll_rows(rows)
             return
         before = self._index(part.verdicts)

@@ -158,14 +158,20 @@ def _row(name: str, part: MetersPart) -> list[Cell]:
     sides = (of.get("train"), of.get("valid"))
     cells = [Cell(clean(name), "strong"), *(_average(meter, part.best) for meter in sides)]
     if part.best is not None:
-        reading = part.best.valid.get(name) or part.best.train.get(name)
-        cells.append(Cell(fmt.number(reading.avg), "good") if reading is not None else _NOTHING)
+        cells.append(_in_best(name, part.best))
     cells += [Cell(fmt.number(meter.reading.val)) if meter is not None else _NOTHING for meter in sides]
     cells += [Cell(fmt.number(meter.reading.sum)) if meter is not None else _NOTHING for meter in sides]
     return cells + [Cell(fmt.count(meter.reading.count)) if meter is not None else _NOTHING for meter in sides]
 
 
 _NOTHING = Cell(fmt.UNKNOWN, "dim")
+
+
+def _in_best(name: str, best: EpochEnded) -> Cell:
+    """The value of the best epoch, in validation if it has one."""
+    reading = best.valid.get(name) or best.train.get(name)
+    value = best.scores.get(name, reading.avg if reading is not None else None)
+    return Cell(fmt.number(value), "good") if value is not None else _NOTHING
 
 
 def _average(meter: MeterView | None, best: EpochEnded | None) -> Cell:
@@ -180,14 +186,14 @@ def _average(meter: MeterView | None, best: EpochEnded | None) -> Cell:
 def _score_row(name: str, score: float, best: EpochEnded | None) -> list[Cell]:
     """A score is not a mean, so it has no sum or count."""
     figure = Cell(f"{fmt.number(score)}*", "accent" if score == score else "bad")
-    then = [Cell(fmt.number(best.scores.get(name)), "good")] if best is not None else []
+    then = [_in_best(name, best)] if best is not None else []
     return [Cell(clean(name), "strong"), _NOTHING, figure, *then, *[_NOTHING] * 6]
 
 
 def _logged_row(name: str, of: dict[Split, float], best: EpochEnded | None) -> list[Cell]:
     """The newest values that the script logged, and that of the best epoch."""
     newest = [_number(of.get("train")), _number(of.get("valid"))]
-    then = [Cell(fmt.number(best.scores.get(name)), "good")] if best is not None else []
+    then = [_in_best(name, best)] if best is not None else []
     return [Cell(clean(name), "strong"), *newest, *then, *[_NOTHING] * 6]
 
 

@@ -217,9 +217,12 @@ def _row(label: str, *spans: Span) -> Line:
 
 def _speed(pace: ThroughputView, width: int, *, is_over: bool) -> list[Line]:
     if math.isnan(pace.examples_per_s):
-        return []
+        if not is_over:
+            return []
+        steady = f"{fmt.step_time(pace.steady_step_s)}/step"
+    else:
+        steady = facts.STEADY_SPEED.format(pace.steady_examples_per_s)
     now = facts.SPEED.format(pace.examples_per_s)
-    steady = facts.STEADY_SPEED.format(pace.steady_examples_per_s)
     of = Span(f"  of {fmt.counted(pace.num_reports, 'report')}", "dim")
     lines = [_row("steady", Span(steady, "accent"), *([of] if width >= 44 else []))]
     return lines if is_over else [_row("now", Span(now, "strong")), *lines]
