@@ -7,13 +7,15 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tests.diagnosis import curves, learning_corpus
 from tests.diagnosis.curves import Training
 from tests.diagnosis.runs import by_rule
 from tests.diagnosis.smallest_curves import SMALLEST
+from tputui.compare.compare import compare
 from tputui.diagnosis.curve import Curve
-from tputui.diagnosis.diagnose import VERDICT_TESTS, diagnose
+from tputui.diagnosis.diagnose import RecentVerdicts, diagnose, verdict_tests
 from tputui.diagnosis.learning_rules import learning_verdicts
 from tputui.diagnosis.verdict import LearningRule, Verdict, found
 from tputui.state import conditions
@@ -109,10 +111,22 @@ def test_one_cause_has_one_verdict() -> None:
 
 def test_a_verdict_is_a_condition_of_alerts() -> None:
     snapshot = curves.snapshot(learning_corpus.overfits(random.Random(1)))
-    assert conditions.parse("overfitting", VERDICT_TESTS).holds(snapshot)
-    assert not conditions.parse("divergence or plateau", VERDICT_TESTS).holds(snapshot)
+    assert conditions.parse("overfitting", verdict_tests()).holds(snapshot)
+    assert not conditions.parse("divergence or plateau", verdict_tests()).holds(snapshot)
     with pytest.raises(conditions.InvalidCondition, match="neither a state"):
-        conditions.parse("overfit", VERDICT_TESTS)
+        conditions.parse("overfit", verdict_tests())
+
+
+def test_curves_are_judged_again_only_after_a_new_value() -> None:
+    recent, run = RecentVerdicts(), learning_corpus.jumped(random.Random(1))
+    before = curves.snapshot(run._replace(loss=run.loss[:500]))
+    first, now = recent.learning(before), curves.snapshot(run)
+    assert found(first) == ()
+    assert recent.learning(replace(before, now=before.now + 60, troubles=["a host is gone"])) is first
+    assert [verdict.rule for verdict in found(recent.learning(now))] == ["divergence"]
+    compared = compare([before, now], recent=[RecentVerdicts(), recent])
+    assert compared == compare([before, now])
+    assert "the loss diverges" in compared.runs[1].learning[0]
 
 
 def test_a_training_that_is_in_vain_is_named_at_the_end() -> None:

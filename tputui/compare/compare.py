@@ -24,7 +24,7 @@ from tputui.compare.verdict import (
     pace_verdict,
 )
 from tputui.config_diff import ConfigDiff, diff
-from tputui.diagnosis.learning_rules import learning_verdicts
+from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.diagnosis.verdict import found
 from tputui.state import facts
 from tputui.state.chart_data import LoggedView
@@ -121,14 +121,21 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One per run: packages with another version than in the base, and what is slower; None without both."""
 
 
-def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mapping[str, Any] | None] = ()) -> Comparison:
+def compare(
+    snapshots: Sequence[Snapshot],
+    base: int = 0,
+    codes: Sequence[Mapping[str, Any] | None] = (),
+    recent: Sequence[RecentVerdicts] = (),
+) -> Comparison:
     """Compares 2-8 runs to the one at index `base`. Raises `ValueError` for another number of runs or a wrong index.
 
-    `codes` are the records of their code (`code_record.summary`), None for a run without one.
+    `codes` are the records of their code (`code_record.summary`), None for a run without one; `recent` the verdicts on
+    each run so far, for a screen that compares them again and again.
     """
     if not RUNS_MIN <= len(snapshots) <= RUNS_MAX or not 0 <= base < len(snapshots):
         raise ValueError(f"{len(snapshots)} runs with base {base}")
-    runs = [_run(label, snapshot) for label, snapshot in zip(LABELS, snapshots, strict=False)]
+    recent = recent or [RecentVerdicts() for _ in snapshots]
+    runs = [_run(*one) for one in zip(LABELS, snapshots, recent, strict=False)]
     codes = codes or [None] * len(snapshots)
     paces = [None if index == base else pace_verdict(run, runs[base]) for index, run in enumerate(runs)]
     return Comparison(
@@ -196,7 +203,7 @@ def _figures_of(view: EpochEnded) -> Iterable[tuple[tuple[Split, str], float]]:
     yield from ((("valid", name), value) for name, value in view.scores.items() if name not in view.valid)
 
 
-def _run(label: str, snapshot: Snapshot) -> ComparedRun:
+def _run(label: str, snapshot: Snapshot, recent: RecentVerdicts) -> ComparedRun:
     topology, plan, xla = snapshot.topology, snapshot.plan, snapshot.xla
     pace = _pace(snapshot)
     return ComparedRun(
@@ -227,7 +234,7 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         compile_s=xla.compile_s if xla else None,
         peak_memory=_peak_memory(snapshot),
         meters=_meters(snapshot),
-        learning=[verdict_lines.line(verdict) for verdict in found(learning_verdicts(snapshot))],
+        learning=[verdict_lines.line(verdict) for verdict in found(recent.learning(snapshot))],
     )
 
 

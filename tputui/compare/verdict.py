@@ -303,9 +303,9 @@ def cause(label: str, run: Snapshot, base_label: str, base: Snapshot) -> str | N
         return None
     steps, base_steps = DiagnosedRun.of(run).steps, DiagnosedRun.of(base).steps
     usual: dict[RuleName, float] = {}
-    for verdict in found(diagnose(base)):
+    for verdict in found(diagnose(base, learning=())):
         usual[verdict.rule] = usual.get(verdict.rule, 0.0) + (verdict.lost_s or 0.0) / base_steps
-    for verdict in found(diagnose(run)):
+    for verdict in found(diagnose(run, learning=())):
         more_s = (verdict.lost_s or 0.0) / steps - usual.get(verdict.rule, 0.0)
         share = min(1.0, more_s / (spent - base_spent))
         if share >= EXPLAINED_MIN:
