@@ -19,6 +19,7 @@ from tputui.diagnosis.diagnose import RecentVerdicts, diagnose, verdict_tests
 from tputui.diagnosis.learning_rules import learning_verdicts
 from tputui.diagnosis.verdict import LearningRule, Verdict, found
 from tputui.state import conditions
+from tputui.state.snapshot import PlanView
 from tputui.text import verdict_lines
 
 SEEDS = range(3)
@@ -89,6 +90,19 @@ def test_overfitting_says_since_when_by_how_much_and_what_to_keep() -> None:
     assert printed.startswith("overfitting     since epoch 3")
     assert "valid loss 0.8000 at epoch 3, now" in printed
     assert "keep the best checkpoint" in printed
+
+
+def test_a_loss_at_the_entropy_of_the_labels_is_that_of_guessing() -> None:
+    rng = random.Random(2)
+    rare = curves.snapshot(Training("rare", "guessing", [0.1985 + rng.gauss(0, 0.01) for _ in range(400)], lr=[0.1]))
+    assert found(learning_verdicts(rare)) == (), "the value means nothing by itself"
+    plan = PlanView(
+        t=0.0, task="tabular", num_epochs=1, steps_per_epoch=400, valid_steps=1, first_step=1, batch_per_core=8,
+        global_batch=8, train_examples=3200, valid_examples=8, num_parameters=9, precision="fp32", lr=0.1, lr_rule="",
+        total_steps=400, guess_loss=-0.95 * math.log(0.95) - 0.05 * math.log(0.05),
+    )  # fmt: skip
+    (verdict,) = found(learning_verdicts(replace(rare, plan=plan)))
+    assert verdict.text == "the train loss stays at 0.1985, that of guessing (the entropy of the label frequencies)"
 
 
 def test_a_short_run_has_no_answer_yet() -> None:

@@ -23,13 +23,13 @@ from tputui.cli import launch, script, trial_command
 from tputui.cli.arguments import find_run, parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
+from tputui.cli.progress import ProgressLine
 from tputui.cli.trial_run import (
     BLOCK_S,
     CACHE_VARIABLE,
     SKIPPED,
     MeasuredBlocks,
     Outcome,
-    ProgressLine,
     TrialFailed,
     TrialPlan,
     TrialProcess,

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -25,7 +23,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tputui import formatting as fmt
-from tputui.cli.console import handling, narrate
+from tputui.cli.console import handling
+from tputui.cli.progress import ProgressLine
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.supervise import spawn
@@ -98,38 +97,6 @@ class Outcome(NamedTuple):
     """Whether Ctrl-C was pressed before that."""
     unit: Literal["examples/s", "steps/s"]
     """Of the rates: where the number of examples is not known, each step counts as one."""
-
-
-class ProgressLine:
-    """One line on stderr that says what happens: rewritten in a terminal, else printed when it changes."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._shown = ""
-        self._began = time.monotonic()
-
-    def show(self, text: str, newest: str | None = None) -> None:
-        """Shows what happens; in a terminal, where the line can be rewritten, `newest` in its place."""
-        if not self._is_terminal:
-            if text != self._shown:
-                narrate(text)
-                self._shown = text
-            return
-        seconds = fmt.duration(time.monotonic() - self._began)
-        columns = shutil.get_terminal_size().columns
-        self._write(f"{newest or text} ({seconds})"[: max(columns - 1, 1)])
-
-    def clear(self) -> None:
-        """Removes the line."""
-        if self._is_terminal:
-            self._write("")
-
-    def _write(self, line: str) -> None:
-        if line != self._shown:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"\r\x1b[K{inert(line)}")
-                sys.stderr.flush()
-            self._shown = line
 
 
 class TrialProcess:
@@ -300,7 +267,7 @@ def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progr
         except KeyboardInterrupt:
             is_interrupted = True
         finally:
-            progress.clear()
+            progress.rewrite()
             with handlers(signal.SIG_IGN):
                 for side in sides:
                     side.end()

@@ -6,7 +6,7 @@ Takes one snapshot per run and returns one `Comparison`, which the screen draws 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -27,7 +27,6 @@ from tputui.config_diff import ConfigDiff, diff
 from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.diagnosis.verdict import found
 from tputui.state import facts
-from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import ENDED, Snapshot, monitored
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.telemetry.events import EpochEnded, Split
@@ -233,19 +232,35 @@ def _run(label: str, snapshot: Snapshot, recent: RecentVerdicts) -> ComparedRun:
         mfu=snapshot.flops.mfu if snapshot.flops else None,
         compile_s=xla.compile_s if xla else None,
         peak_memory=_peak_memory(snapshot),
-        meters=_meters(snapshot),
+        meters=[*_meters(snapshot)],
         learning=[verdict_lines.line(verdict) for verdict in found(recent.learning(snapshot))],
     )
 
 
-def _meters(snapshot: Snapshot) -> list[MeterFigure]:
+def _meters(snapshot: Snapshot) -> Iterator[MeterFigure]:
     """Every meter and score by epoch, then what the script logged without epochs."""
-    points_by_meter = meter_points(snapshot)
-    by_epoch = [_meter(*key, points, snapshot) for key, points in points_by_meter.items()]
-    by_step = [
-        _logged_meter(view, snapshot) for view in snapshot.logged if (view.split, view.name) not in points_by_meter
-    ]
-    return by_epoch + by_step
+    by_epoch = meter_points(snapshot)
+    for key, points in by_epoch.items():
+        yield _figure(snapshot, key, points[-1], points, "epoch")
+    for view in snapshot.logged:
+        if (key := (view.split, view.name)) not in by_epoch:
+            falls = less_is_better(view.name, snapshot)
+            points = [(one.last_step, one.min if falls else one.max) for one in view.points if one.num_values]
+            yield _figure(snapshot, key, (view.step, view.value), points, "step")
+
+
+def _figure(
+    snapshot: Snapshot, key: tuple[Split, str], final: tuple[int, float], points: Iterable[tuple[int, float]],
+    by: Literal["epoch", "step"],
+) -> MeterFigure:  # fmt: skip
+    """A metric by its final value and the best of its points, each with its epoch or step."""
+    falls = less_is_better(key[1], snapshot)
+    finite = [(at, value) for at, value in points if math.isfinite(value)]
+    at, best = min(finite, key=lambda one: (one[1] if falls else -one[1], one[0]), default=(None, None))
+    return MeterFigure(
+        split=key[0], name=key[1], final=final[1], final_epoch=final[0], best=best, best_epoch=at,
+        less_is_better=falls, by=by,
+    )  # fmt: skip
 
 
 def _pace(snapshot: Snapshot) -> SteadyPace | None:
@@ -281,37 +296,6 @@ def _peak_memory(snapshot: Snapshot) -> PeakMemory:
     resident = [point.rss_bytes for point in snapshot.memory_history if point.rss_bytes is not None]
     resident += [sum(process.rss_bytes for process in snapshot.memory.processes)] if snapshot.memory.processes else []
     return PeakMemory(bytes=max(resident, default=None), of="host" if resident else None, reason=reason)
-
-
-def _meter(split: Split, name: str, points: list[tuple[int, float]], snapshot: Snapshot) -> MeterFigure:
-    falling = less_is_better(name, snapshot)
-    finite = [(value, epoch) for epoch, value in points if math.isfinite(value)]
-    best = min(finite, key=lambda point: (point[0] if falling else -point[0], point[1]), default=None)
-    return MeterFigure(
-        split=split,
-        name=name,
-        final=points[-1][1],
-        final_epoch=points[-1][0],
-        best=best[0] if best else None,
-        best_epoch=best[1] if best else None,
-        less_is_better=falling,
-    )
-
-
-def _logged_meter(view: LoggedView, snapshot: Snapshot) -> MeterFigure:
-    falling = less_is_better(view.name, snapshot)
-    points = [point for point in view.points if point.num_values]
-    best = min(points, key=lambda point: point.min if falling else -point.max, default=None)
-    return MeterFigure(
-        split=view.split,
-        name=view.name,
-        final=view.value,
-        final_epoch=view.step,
-        best=None if best is None else best.min if falling else best.max,
-        best_epoch=None if best is None else best.last_step,
-        less_is_better=falling,
-        by="step",
-    )
 
 
 def _resolved(snapshot: Snapshot) -> dict[str, Any]:

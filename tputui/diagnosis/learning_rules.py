@@ -17,8 +17,10 @@ from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.diagnosis.curve import BLOCKS, Curve
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.learning_run import LearningRun
 from tputui.diagnosis.verdict import RuleName, Verdict
+from tputui.state.evidence_groups import Line
 from tputui.state.snapshot import ENDED, Snapshot
 
 POINTS_MIN = 20
@@ -431,6 +433,19 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
     )  # fmt: skip
 
 
+def evaluation_mode(run: LearningRun) -> Iterator[Verdict]:
+    """A module that is called in training mode by a loop that evaluates."""
+    seen = run.snapshot.evidence.evaluated
+    if seen is None or not seen.layers:
+        return
+    yield DiagnosedRun.of(run.snapshot).verdict(
+        "evaluation_mode", f"the model evaluates in training mode, with {seen.layers} as in training",
+        line=Line.of(seen.user_frame, None),
+        evidence=["called there without gradients, by a loop over a loader that does not train"],
+        fix="call model.eval() before the evaluation, and model.train() after it",
+    )  # fmt: skip
+
+
 def core_loss(run: LearningRun) -> Iterator[Verdict]:
     """A core whose loss has another level than those of the others."""
     columns = [column for column in run.snapshot.core_columns if column.num_steps and len(column.means) > 1]
@@ -480,25 +495,26 @@ def lr_scaling(run: LearningRun) -> Iterator[Verdict]:
 
 
 RULES = (
-    divergence, learning_rate, gradient_norm, validation_gap, guessing, overfitting, plateau, constant_metric,
-    epoch_jump, core_loss, lr_scaling,
+    divergence, learning_rate, gradient_norm, evaluation_mode, validation_gap, guessing, overfitting, plateau,
+    constant_metric, epoch_jump, core_loss, lr_scaling,
 )  # fmt: skip
 """Causes before what follows from them."""
 _FOLLOWS: dict[RuleName, tuple[RuleName, ...]] = {
     "divergence": ("guessing", "plateau", "constant_metric", "gradient_norm"),
     "learning_rate": ("guessing", "plateau", "constant_metric", "gradient_norm"),
     "gradient_norm": ("guessing", "plateau", "constant_metric"),
+    "evaluation_mode": ("validation_gap",),
     "validation_gap": ("overfitting",),
     "guessing": ("plateau", "constant_metric", "overfitting"),
 }
 """What a cause also shows as."""
+_FIXED = ("core_loss", "evaluation_mode")
+"""Rules that lack something which does not come with more steps."""
 
 
 def learning_verdicts(snapshot: Snapshot, run: LearningRun | None = None) -> list[Verdict]:
     """The verdicts on what a run learns, one for each cause."""
     run = run or LearningRun(snapshot)
-    if not run.series and not run.falls:
-        return []
     kept: list[Verdict] = []
     for verdict in (verdict for rule in RULES for verdict in rule(run)):
         cause = next((at for at, one in enumerate(kept) if verdict.rule in _FOLLOWS.get(one.rule, ())), None)
@@ -523,11 +539,12 @@ def unanswered(run: LearningRun, verdicts: Sequence[Verdict]) -> Iterator[Verdic
         (max((len(curve.values) for _, _, curve in run.results), default=0), EVALUATIONS_MIN, "values of a result",
          ("constant_metric",)),
         (max((len(column.means) for column in run.snapshot.core_columns), default=0), 2, "cores", ("core_loss",)),
+        (int(run.snapshot.evidence.evaluated is not None), 1, "evaluation seen from inside", ("evaluation_mode",)),
     ]  # fmt: skip
     for number, needed, what, rules in needs:
         for rule in rules:
             if number < needed and rule not in answered:
-                may_come = not has_ended and (number > 0 or rule != "gradient_norm") and rule != "core_loss"
+                may_come = not has_ended and (number > 0 or rule != "gradient_norm") and rule not in _FIXED
                 text = f"{number} of the {needed} {what} that it needs" if number else f"no {what}"
                 yield Verdict(rule=rule, status="not enough data yet" if may_come else "not available", text=text)
 
@@ -536,5 +553,10 @@ def learning_version(snapshot: Snapshot) -> object:
     """What changes with the curves of a run: verdicts on the same version are the same."""
     newest = snapshot.loss[-1] if snapshot.loss else None
     logged = sum(view.num_values + view.num_bad for view in snapshot.logged)
-    steps = (snapshot.steps, newest.last_step if newest is not None else 0, len(snapshot.epochs))
+    steps = (
+        snapshot.evidence.evaluated,
+        snapshot.steps,
+        newest.last_step if newest is not None else 0,
+        len(snapshot.epochs),
+    )
     return snapshot.run, steps, logged, len(snapshot.checkpoints), snapshot.condition in ENDED, snapshot.is_behind
