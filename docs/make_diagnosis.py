@@ -345,7 +345,8 @@ LEARNING: dict[LearningRule, str] = {
     "and what repeats is most of its variation (strength of seasonality from 0.64, Wang et al. 2006). Restarts of the "
     "learning rate and the stairs down of examples learned by heart are healthy.",
     "validation_gap": "From the first evaluation on, validation is further from training than half of what training "
-    "has gained. Label smoothing, dropout and mixup, which make validation better, stay below that.",
+    "has gained. Label smoothing, dropout and mixup, which make validation better, stay below that. One that gets "
+    "better with training is that of few examples, unless it is always worse than an untrained model.",
     "core_loss": "The mean loss of a core differs from that of the others by six standard errors and by a tenth.",
     "lr_scaling": "`data.global_batch` is fixed, so more cores have smaller shares of the same batch, but "
     "`optim.lr_scaling` multiplies the learning rate by the number of cores.",

@@ -48,12 +48,12 @@ def test_healthy_trainings_raise_no_alarm() -> None:
     assert alarms(healthy) == []
 
 
-def test_nine_of_ten_faults_are_found() -> None:
+def test_nineteen_of_twenty_faults_are_found() -> None:
     real = [run for run in curves.recorded() if run.fault]
     faulty = real + learning_corpus.made(learning_corpus.FAULTY, SEEDS)
     assert len(faulty) >= 60
     assert len(real) >= len(faulty) / 3
-    assert len(missed(faulty)) <= 0.1 * len(faulty), missed(faulty)
+    assert len(missed(faulty)) <= 0.05 * len(faulty), missed(faulty)
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e4])

@@ -53,6 +53,8 @@ COURSE_MIN = 0.02
 GAP_MIN = 0.5
 """Distance of validation from training, as a share of what training gained. Label smoothing, mixup and dropout, which
 validation does without, move it by less than 0.45."""
+UNTRAINED = 1.25
+"""Factor on the first training loss above which validation is worse than without training; at most 1 if healthy."""
 CORE_APART, CORE_DEVIATIONS = 0.1, 6.0
 """Distance of a core from the others, as a share of the loss: shares of few examples differ by a few percent."""
 PLATEAU_SHARE = 0.6
@@ -409,8 +411,9 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
     sampled = [*range(3), *range(3, len(valid.values), max(1, len(valid.values) // 20))]
     near = [(valid.values[at], fmean(_around(train, valid.steps[at]).values)) for at in sampled[: len(valid.values)]]
     gained = [first - of_train for _, of_train in near]
-    # Of few examples validation is worse, too, but it gets better with training.
-    follows = valid.values[0] - min(valid.values) > 0.5 * gained[-1]
+    # Of few examples validation is worse, too, but it gets better with training, and than that of an untrained model.
+    best = min(valid.values)
+    follows = valid.values[0] - best > 0.5 * gained[-1] and not best > UNTRAINED * first > 0
     is_worse = (
         not follows
         and gained[-1] > 0.3 * abs(first)
