@@ -71,7 +71,7 @@ def overfitting(run: LearningRun) -> Iterator[Verdict]:
     count = len(valid.values)
     if count < EVALUATIONS_MIN or len(train.values) < 3:
         return
-    smooth = [median(valid.values[max(at - 1, 0) : at + 2]) for at in range(count)]
+    smooth = valid.smooth()
     best = min(range(count), key=smooth.__getitem__)
     after = valid.values[best + 1 :]
     if len(after) < 3:
@@ -137,7 +137,7 @@ def _risen_from(loss: Curve) -> int | None:
     """The step from which the loss has risen for good; None if it has not."""
     coarse = loss.coarse()
     values, count = coarse.values, len(coarse.values)
-    smooth = [median(values[max(at - 1, 0) : at + 2]) for at in range(count)]
+    smooth = coarse.smooth()
     best = min(range(count), key=smooth.__getitem__)
     tail = values[-max(3, count // 20) :]
     first, lowest, now = median(values[: max(1, count // 40)]), smooth[best], median(tail)

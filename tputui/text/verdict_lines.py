@@ -42,7 +42,7 @@ TITLES: dict[RuleName, str] = {
     "constant_metric": "constant",
     "epoch_jump": "epoch pattern",
     "validation_gap": "validation gap",
-    "evaluation_mode": "evaluation mode",
+    "evaluation_mode": "eval mode",
     "core_loss": "core loss",
     "lr_scaling": "lr scaling",
 }
