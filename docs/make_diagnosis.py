@@ -308,6 +308,15 @@ ENTRIES: dict[RuleName, Entry] = {
         "program on the TPU report waiting for batches alone.",
         note="It needs several hosts, so no program of one process shows it.",
     ),
+    "evaluation_mode": Entry(
+        "A module with Dropout or BatchNorm is in training mode while a loop of the script evaluates with it: the loop "
+        "calls it without gradients for the batches of a loader that does not train. Evaluation is then noisy and "
+        "worse, and its batches change the statistics of BatchNorm. Seen from inside the process, under `tputui run "
+        "--`: from its curves alone such a run cannot be told from a healthy one.",
+        note="Missing before `for batch in valid_loader:` is `model.eval()`. Not seen are loops that only call a "
+        "function which calls the module, comprehensions, loops that switch gradients off inside, and layers of other "
+        "libraries.",
+    ),
 }
 
 
@@ -336,7 +345,8 @@ LEARNING: dict[LearningRule, str] = {
     "and what repeats is most of its variation (strength of seasonality from 0.64, Wang et al. 2006). Restarts of the "
     "learning rate and the stairs down of examples learned by heart are healthy.",
     "validation_gap": "From the first evaluation on, validation is further from training than half of what training "
-    "has gained. Label smoothing, dropout and mixup, which make validation better, stay below that.",
+    "has gained. Label smoothing, dropout and mixup, which make validation better, stay below that. One that gets "
+    "better with training is that of few examples, unless it is always worse than an untrained model.",
     "core_loss": "The mean loss of a core differs from that of the others by six standard errors and by a tenth.",
     "lr_scaling": "`data.global_batch` is fixed, so more cores have smaller shares of the same batch, but "
     "`optim.lr_scaling` multiplies the learning rate by the number of cores.",
@@ -351,9 +361,9 @@ def page() -> str:
     parts += [
         _section(rule, ENTRIES[rule], results.get("rules", {}).get(rule, {}))
         for rule in get_args(RuleName)
-        if rule in ENTRIES
+        if rule in ENTRIES and rule not in get_args(LearningRule)
     ]
-    parts += [_HEAD_OF_LEARNING, *(_learning_section(rule, LEARNING[rule]) for rule in get_args(LearningRule))]
+    parts += [_HEAD_OF_LEARNING, *map(_learning_section, get_args(LearningRule))]
     parts.append(_programs())
     return "\n".join(parts)
 
@@ -378,13 +388,16 @@ _HEAD_OF_LEARNING = """# Learning
 Why a run does not learn, from its curves alone, whatever reported them: configurations, `tputui.start`, hooks, logs and
 TensorBoard. The noise of a curve is estimated from its second differences, never assumed. Each verdict says since when,
 and names the checkpoint to keep if one was saved. `--alert overfitting` raises an alert when the rule finds something.
-`tests/diagnosis/test_learning_rules.py` scores the rules on healthy curves and on planted faults.
+`tests/diagnosis/test_learning_rules.py` scores the rules on healthy curves and on planted faults. No gain is measured
+for them: what a fix changes is the result of the training, not its pace.
 """
 
 
-def _learning_section(rule: LearningRule, meaning: str) -> str:
+def _learning_section(rule: LearningRule) -> str:
     """A rule about learning with the smallest curve that shows it, and what `tputui doctor` prints about it."""
-    run = SMALLEST[rule]
+    if rule in ENTRIES:
+        return _section(rule, ENTRIES[rule], {})
+    run, meaning = SMALLEST[rule], LEARNING[rule]
     verdicts = [verdict for verdict in learning_verdicts(snapshot(run)) if verdict.rule == rule]
     curve = "\n".join(textwrap.fill(f"{name}: {values}", WIDTH, subsequent_indent="  ") for name, values in shown(run))
     config = f"\nconfiguration: {json.dumps(dict(run.config))}" if run.config else ""

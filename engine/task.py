@@ -112,6 +112,9 @@ class Task(ABC):
     """Meaning of the colours in `pictures`, one sentence shown above them."""
     builder: ClassVar[str] = "engine.loop.build"
     """Module that builds the trainer. Another one has its own loop, which determines sizes and metrics itself."""
+    guess_loss: float | None = None
+    """After `load`, the loss of a guess by the frequencies of the labels in training: what a run that learns nothing
+    stays at. None if it is not known."""
 
     def configure(self, data: Any, model: Any) -> None:  # noqa: B027 - optional
         """Called once with the options, before any other method: meters and scores may depend on them."""

@@ -105,6 +105,7 @@ class Trainer:
                 precision=str(config.device.precision),
                 lr=learning_rate(self._plan, at.epoch, at.batch),
                 lr_rule=config.lr_rule,
+                guess_loss=self._plan.task.guess_loss,
             ),
         )
 

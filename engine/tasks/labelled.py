@@ -181,8 +181,16 @@ class Labelled(Task):
             self._names = (data.label,) if isinstance(data.label, str) else tuple(data.label)
 
     def _learn_targets(self, rows: Rows, train: Ints) -> None:
-        """Mean and standard deviation of the numbers in the training rows; a constant label is only shifted."""
-        if self._numbers and rows.labels is not None:
+        """Mean and standard deviation of the numbers in the training rows; a constant label is only shifted. Of classes
+        and binary labels the entropy of their frequencies, in nats."""
+        if rows.labels is None:
+            return
+        if not self._numbers:
+            held = rows.labels[train]
+            shares = np.bincount(held) / len(held) if self._classes else np.array([held.mean(0), 1 - held.mean(0)])
+            terms = -shares * np.log(np.where(shares > 0, shares, 1.0))
+            self.guess_loss = float(terms.sum() if self._classes else terms.sum(0).mean())
+        else:
             held = rows.labels[train].astype(np.float64)
             spread = held.std(axis=0)
             self._targets = held.mean(axis=0).tolist(), np.where(spread > 0, spread, 1.0).tolist()
@@ -190,6 +198,7 @@ class Labelled(Task):
     def _balance(self, rows: Rows, train: Ints) -> None:
         """Sets the label weights by how rare each label is in the training rows."""
         if rows.labels is not None:
+            self.guess_loss = None
             self._weights = class_weights(rows.labels[train], len(self._names))
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import signal
+import subprocess
 import sys
 from array import array
 from pathlib import Path
@@ -12,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import script, tputui
+from tests.deadline import DEADLINE_S
+from tests.supervise.harness import is_running, text_of, wait_for
 from tputui.cli import trial_command
 from tputui.cli.console import CommandError
 from tputui.cli.main import main
@@ -151,6 +156,35 @@ def test_a_script_whose_steps_are_not_known_gets_one_sentence(tmp_path: Path) ->
     done = tputui("try", "--with", "lr=1", "--", sys.executable, "train.py", cwd=tmp_path)
     assert done.code == 3
     assert "the command without the change failed: ValueError: no such column" in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("runs", "sentence"),
+    [
+        (1, "interrupted after no block of both"),
+        # Two runs that fill caches, and both runs of the first pair.
+        pytest.param(5, "interrupted after 1 block of 6 without and with pause=0.01: ", marks=pytest.mark.slow),
+    ],
+)
+def test_ctrl_c_stops_the_command_and_says_what_was_measured(tmp_path: Path, runs: int, sentence: str) -> None:
+    script(tmp_path, "import os\nprint(os.getpid(), file=open('pids', 'a'))\n" + REPORTS)
+    pids, scratch = tmp_path / "pids", tmp_path / "scratch"
+    scratch.mkdir()
+    words = ["try", "--with", "pause=0.01", "--steps", "10", "--", sys.executable, "train.py"]
+    trial = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tputui", *words], cwd=tmp_path, env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_for(lambda: len(text_of(pids).split()) >= runs, "the runs of the command")
+        trial.send_signal(signal.SIGINT)
+        out, error = trial.communicate(timeout=DEADLINE_S)
+    finally:
+        trial.kill()
+    assert trial.returncode == 130
+    assert (out, error.splitlines()[-1][: len(sentence) + 8]) == ("", f"tputui: {sentence}")
+    assert not any(is_running(int(pid)) for pid in text_of(pids).split())
+    assert [*scratch.iterdir()] == []
 
 
 @pytest.mark.slow

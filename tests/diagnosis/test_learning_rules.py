@@ -7,16 +7,19 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tests.diagnosis import curves, learning_corpus
 from tests.diagnosis.curves import Training
 from tests.diagnosis.runs import by_rule
 from tests.diagnosis.smallest_curves import SMALLEST
+from tputui.compare.compare import compare
 from tputui.diagnosis.curve import Curve
-from tputui.diagnosis.diagnose import VERDICT_TESTS, diagnose
+from tputui.diagnosis.diagnose import RecentVerdicts, diagnose, verdict_tests
 from tputui.diagnosis.learning_rules import learning_verdicts
 from tputui.diagnosis.verdict import LearningRule, Verdict, found
 from tputui.state import conditions
+from tputui.state.snapshot import PlanView
 from tputui.text import verdict_lines
 
 SEEDS = range(3)
@@ -45,12 +48,12 @@ def test_healthy_trainings_raise_no_alarm() -> None:
     assert alarms(healthy) == []
 
 
-def test_nine_of_ten_faults_are_found() -> None:
+def test_nineteen_of_twenty_faults_are_found() -> None:
     real = [run for run in curves.recorded() if run.fault]
     faulty = real + learning_corpus.made(learning_corpus.FAULTY, SEEDS)
     assert len(faulty) >= 60
     assert len(real) >= len(faulty) / 3
-    assert len(missed(faulty)) <= 0.1 * len(faulty), missed(faulty)
+    assert len(missed(faulty)) <= 0.05 * len(faulty), missed(faulty)
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e4])
@@ -89,6 +92,19 @@ def test_overfitting_says_since_when_by_how_much_and_what_to_keep() -> None:
     assert "keep the best checkpoint" in printed
 
 
+def test_a_loss_at_the_entropy_of_the_labels_is_that_of_guessing() -> None:
+    rng = random.Random(2)
+    rare = curves.snapshot(Training("rare", "guessing", [0.1985 + rng.gauss(0, 0.01) for _ in range(400)], lr=[0.1]))
+    assert found(learning_verdicts(rare)) == (), "the value means nothing by itself"
+    plan = PlanView(
+        t=0.0, task="tabular", num_epochs=1, steps_per_epoch=400, valid_steps=1, first_step=1, batch_per_core=8,
+        global_batch=8, train_examples=3200, valid_examples=8, num_parameters=9, precision="fp32", lr=0.1, lr_rule="",
+        total_steps=400, guess_loss=-0.95 * math.log(0.95) - 0.05 * math.log(0.05),
+    )  # fmt: skip
+    (verdict,) = found(learning_verdicts(replace(rare, plan=plan)))
+    assert verdict.text == "the train loss stays at 0.1985, that of guessing (the entropy of the label frequencies)"
+
+
 def test_a_short_run_has_no_answer_yet() -> None:
     run = Training("short", "", [2.0, 1.9, 1.8], lr=[1e-3], epoch_steps=1, valid=[2.0])
     (verdict,) = by_rule(diagnose(curves.snapshot(run)), "plateau", "not enough data yet")
@@ -109,10 +125,22 @@ def test_one_cause_has_one_verdict() -> None:
 
 def test_a_verdict_is_a_condition_of_alerts() -> None:
     snapshot = curves.snapshot(learning_corpus.overfits(random.Random(1)))
-    assert conditions.parse("overfitting", VERDICT_TESTS).holds(snapshot)
-    assert not conditions.parse("divergence or plateau", VERDICT_TESTS).holds(snapshot)
+    assert conditions.parse("overfitting", verdict_tests()).holds(snapshot)
+    assert not conditions.parse("divergence or plateau", verdict_tests()).holds(snapshot)
     with pytest.raises(conditions.InvalidCondition, match="neither a state"):
-        conditions.parse("overfit", VERDICT_TESTS)
+        conditions.parse("overfit", verdict_tests())
+
+
+def test_curves_are_judged_again_only_after_a_new_value() -> None:
+    recent, run = RecentVerdicts(), learning_corpus.jumped(random.Random(1))
+    before = curves.snapshot(run._replace(loss=run.loss[:500]))
+    first, now = recent.learning(before), curves.snapshot(run)
+    assert found(first) == ()
+    assert recent.learning(replace(before, now=before.now + 60, troubles=["a host is gone"])) is first
+    assert [verdict.rule for verdict in found(recent.learning(now))] == ["divergence"]
+    compared = compare([before, now], recent=[RecentVerdicts(), recent])
+    assert compared == compare([before, now])
+    assert "the loss diverges" in compared.runs[1].learning[0]
 
 
 def test_a_training_that_is_in_vain_is_named_at_the_end() -> None:

@@ -187,6 +187,22 @@ def test_balanced_classes_weigh_the_same_in_the_loss(features: npt.NDArray[np.fl
     assert float(loss[label == 1].sum()) == pytest.approx(float(loss[label == 0].sum()), rel=1e-5)
 
 
+@pytest.mark.parametrize(("labels", "kind"), [("y.npy", "class"), ("b.npy", "binary")])
+def test_the_loss_of_a_guess_is_that_of_the_frequencies_of_the_labels(
+    features: npt.NDArray[np.float64], labels: str, kind: Any
+) -> None:
+    task, data = Tabular(), TabularData(source="x.npy", labels_file=labels, label_kind=kind, folds_by="stratified")
+    task.configure(data, TabularModel())
+    train = task.load(data, 0).train
+    label = train.fetch(np.arange(len(train)))["label"]
+    if kind == "class":
+        logits = torch.log(torch.bincount(label) / len(label)).expand(len(label), -1)
+    else:
+        logits = torch.logit(label.float().mean(0)).expand(len(label), -1)
+    loss = task.outcomes({"logits": logits}, {"label": label})["loss"]
+    assert task.guess_loss == pytest.approx(float(loss.mean()), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

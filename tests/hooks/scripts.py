@@ -6,6 +6,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -468,6 +469,52 @@ def endless() -> None:
             break
 
 
+class Dropping(nn.Module):
+    """A network with dropout, and one without that it calls by a loop of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+
+    def forward(self, batch: torch.Tensor) -> Any:
+        return self.body(batch)
+
+    @torch.no_grad()
+    def error_on(self, loader: DataLoader[Any]) -> float:
+        losses = []
+        for (batch,) in loader:
+            losses.append((self.body(batch) - 1).square().mean().item())
+        return sum(losses)
+
+
+def with_mode(mode: str) -> None:
+    """Trains a network with dropout and evaluates it: in training mode, or in the right one."""
+    examples = TensorDataset(EXAMPLES.reshape(-1, 4)[:60])
+    train, test = DataLoader(examples, batch_size=20), DataLoader(examples, batch_size=60 if mode == "one" else 20)
+    model = Dropping()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _epoch in range(3):
+        for (batch,) in train:
+            loss = (model(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+        if mode == "inner":
+            model.error_on(test)
+            continue
+        if mode == "right":
+            model.eval()
+        with torch.no_grad():
+            for (batch,) in train if mode == "statistics" else test:
+                if mode == "each":
+                    model.eval()
+                model(batch)
+                if mode == "each":
+                    model.train()
+        model.train()
+
+
 WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
@@ -476,6 +523,8 @@ WAYS: dict[str, Callable[[], Any]] = {
         turns, shifts, team, left,
     )
 }  # fmt: skip
+
+WAYS |= {f"mode_{mode}": partial(with_mode, mode) for mode in ("left", "one", "inner", "right", "each", "statistics")}
 
 if __name__ == "__main__":
     WAYS[sys.argv[1]]()

@@ -12,13 +12,16 @@ import pytest
 
 from tests import forked
 from tests.deadline import DEADLINE_S
+from tests.diagnosis.runs import by_rule
 from tests.observers.observed import environment
+from tputui.diagnosis.diagnose import diagnose
 from tputui.exports.rows import EventRow, MetricRow, RunRows, StepRow
 from tputui.hooks.call_sites import CallSite
 from tputui.hooks.notes import LOSSES_MAX, LossesOnDevice
 from tputui.hooks.steps import BackwardPass
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
+from tputui.text import verdict_lines
 
 pytest.importorskip("torch")
 MODULE = "tests.hooks.scripts"
@@ -130,6 +133,34 @@ def test_evaluations_after_every_step_are_told_if_they_fetch_batches(tmp_path: P
     told(tmp_path, "often")
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
     assert [event.fields["step"] for event in events if event.kind == "EvaluationStarted"] == [*range(1, STEPS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "line"),
+    [
+        ("left", "model(batch)"),
+        pytest.param("one", "model(batch)", id="one batch"),
+        ("inner", "losses.append((self.body(batch) - 1).square().mean().item())"),
+    ],
+)
+def test_a_model_that_evaluates_in_training_mode_is_found_with_its_line(tmp_path: Path, mode: str, line: str) -> None:
+    snapshot = told_alone(tmp_path, f"mode_{mode}").snapshot
+    verdicts = diagnose(snapshot)
+    (verdict,) = by_rule(verdicts, "evaluation_mode")
+    assert verdict.text == "the model evaluates in training mode, with Dropout as in training"
+    assert verdict.code == line
+    printed = "\n".join(verdict_lines.blocks([verdict]))
+    assert "scripts.py:" in printed.splitlines()[0]
+    assert "fix: call model.eval() before the evaluation" in printed
+
+
+@pytest.mark.parametrize("mode", ["right", "each", "statistics"])
+def test_evaluations_in_the_right_mode_raise_no_alarm(tmp_path: Path, mode: str) -> None:
+    """Nor does a pass over the training data in training mode, as for the statistics of BatchNorm."""
+    verdicts = diagnose(told_alone(tmp_path, f"mode_{mode}").snapshot)
+    assert by_rule(verdicts, "evaluation_mode") == []
+    unanswered = by_rule(verdicts, "evaluation_mode", "not available")
+    assert [verdict.text for verdict in unanswered] == ([] if mode == "right" else ["no evaluation seen from inside"])
 
 
 def test_of_evaluations_in_each_short_epoch_those_that_print_are_told(tmp_path: Path) -> None:

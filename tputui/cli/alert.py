@@ -14,7 +14,7 @@ from typing import Any
 from tputui import config
 from tputui.cli.console import CommandError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes
-from tputui.diagnosis.diagnose import VERDICT_TESTS
+from tputui.diagnosis.diagnose import verdict_tests
 from tputui.exit_codes import ExitCode
 from tputui.formatting import duration, inert
 from tputui.state import conditions
@@ -81,7 +81,7 @@ def check(
             refuse(key, f"{len(values)} entries exceed the maximum of {most}")
     for index, text in enumerate(alerts.on):
         try:
-            conditions.parse(text, VERDICT_TESTS)
+            conditions.parse(text, verdict_tests())
         except conditions.InvalidCondition as error:
             refuse(f"on[{index}]", str(error))
     for index, text in enumerate(alerts.targets):
@@ -106,7 +106,7 @@ def target_text(text: str) -> str:
 
 def _condition(text: str) -> str:
     try:
-        return conditions.parse(text, VERDICT_TESTS).text
+        return conditions.parse(text, verdict_tests()).text
     except conditions.InvalidCondition as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

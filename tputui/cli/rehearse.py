@@ -24,6 +24,7 @@ from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
+from tputui.cli.progress import ProgressLine
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.rehearsal import (
     Baseline,
@@ -162,7 +163,7 @@ def run_to_end(setup: Setup, run_dir: Path, steps: int, timeout_s: float) -> Reh
         try:
             follow(run_dir, setup.command, ask, "rehearse")
         finally:
-            watch.clear()
+            watch.progress.rewrite()
     snapshot = session.load(run_dir)
     is_stopped = watch.is_stopped or interrupts.requested
     return Rehearsed(snapshot, is_stopped, watch.problem or _problem(snapshot, setup, is_stopped))
@@ -210,7 +211,7 @@ class _Watch:
         self._newest: object = None
         self._since = time.monotonic()
         self._evaluating: float | None = None
-        self._shown = ""
+        self.progress = ProgressLine()
         self.is_stopped = False
         self.problem: str | None = None
         """Why the run was given up."""
@@ -218,7 +219,9 @@ class _Watch:
     def request(self, snapshot: Snapshot, tick: float) -> RequestKind | None:
         """The request that the run gets now; None most of the time."""
         steps, phase = steps_of(snapshot), snapshot.phase or ""
-        self._show(steps, phase)
+        phase_text = f" ({phase})" if phase not in ("", "unknown") else ""
+        done = f"step {fmt.count(steps)} of {fmt.count(self._steps)}{phase_text}"
+        self.progress.rewrite("stopping" if self.is_stopped else done)
         if self.is_stopped:
             return None
         compiled = sum(group.count for group in snapshot.evidence.compiles)
@@ -241,23 +244,6 @@ class _Watch:
         after = f"after step {fmt.count(steps)}" if steps else "before the first step"
         self.problem = f"no step within {fmt.duration(self._timeout_s)} {after}, so it was stopped"
         return "stop_now"
-
-    def clear(self) -> None:
-        """Removes the line of progress."""
-        self._write("")
-
-    def _show(self, steps: int, phase: str) -> None:
-        phase_text = f" ({phase})" if phase not in ("", "unknown") else ""
-        self._write(
-            "stopping" if self.is_stopped else f"step {fmt.count(steps)} of {fmt.count(self._steps)}{phase_text}"
-        )
-
-    def _write(self, text: str) -> None:
-        if text != self._shown and sys.stderr.isatty():
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"\r\x1b[K{inert(text)}")
-                sys.stderr.flush()
-        self._shown = text
 
 
 def _are_steps_counted(snapshot: Snapshot) -> bool:

@@ -9,8 +9,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,13 +23,13 @@ from tputui.cli import launch, script, trial_command
 from tputui.cli.arguments import find_run, parent_of, span
 from tputui.cli.console import CommandError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
+from tputui.cli.progress import ProgressLine
 from tputui.cli.trial_run import (
     BLOCK_S,
     CACHE_VARIABLE,
     SKIPPED,
     MeasuredBlocks,
     Outcome,
-    ProgressLine,
     TrialFailed,
     TrialPlan,
     TrialProcess,
@@ -164,96 +165,111 @@ def _run_config(args: argparse.Namespace) -> ExitCode:
     trial = _trial(args)
     if (problem := environment_problem(os.environ)) is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
-    began = time.monotonic()
     restarts = args.restart or trial.on_tpu
     plan = TrialPlan(args.blocks, args.steps, args.timeout, restarts)
-    with _announced(args, ", ".join(trial.changes), trial.name, plan) as folder:
-        sides = [
-            _side(trial, folder, name, loaded, restarts=restarts)
-            for name, loaded in (("without the change", trial.base), ("with the change", trial.changed))
-        ]
-        outcome = _measured(sides[0], sides[1], plan)
-    ratio = _ratio(outcome, plan)
-    seconds = time.monotonic() - began
-    if args.json:
-        say_json(spell_non_finite(_as_json(trial, outcome, ratio, seconds)), indent=2)
-    else:
-        for line in _lines(trial, outcome, ratio, plan):
-            say(line)
+
+    def sides(folder: Path) -> Iterator[TrialProcess]:
+        for name, loaded in (("without the change", trial.base), ("with the change", trial.changed)):
+            yield _side(trial, folder, name, loaded, restarts=restarts)
+
+    what = ", ".join(trial.changes)
+    measured = _measured(args, plan, what, trial.name, sides)
+    _tell(args, plan, measured, _fields(trial), what, _predictions(trial), notes=_notes(trial))
     return ExitCode.DONE
 
 
 def _run_command(args: argparse.Namespace) -> ExitCode:
     base, new, changes = trial_command.changed(args.command, args)
-    began, what = time.monotonic(), inert(", ".join(changes))
     plan = TrialPlan(args.blocks, args.steps, args.timeout, restarts=False, block_s=trial_command.BLOCK_S)
-    with _announced(args, what, script.shown_command(base), plan) as folder:
-        without = trial_command.CommandRuns("without the change", base, folder, args.seed, None)
-        changed = trial_command.CommandRuns("with the change", new, folder, args.seed, without)
-        outcome = _measured(without, changed, plan)
-    unit = "examples/s"
-    if not all(block.examples for side in (outcome.without, outcome.changed) for block in side.blocks):
-        unit, outcome = (
-            "steps/s",
-            outcome._replace(without=_in_steps(outcome.without), changed=_in_steps(outcome.changed)),
-        )
-    ratio = _ratio(outcome, plan)
+    runs: list[trial_command.CommandRuns] = []
+
+    def sides(folder: Path) -> Iterator[TrialProcess]:
+        for name, run in (("without the change", base), ("with the change", new)):
+            runs.append(trial_command.CommandRuns(name, run, folder, args.seed, runs[0] if runs else None))
+            yield runs[-1]
+
+    what = inert(", ".join(changes))
+    measured = _measured(args, plan, what, script.shown_command(base), sides)
+    without, changed = runs
     # The losses of the first runs count, too: only their speed does not.
     unchanged = least(agreement(without.losses[0], losses) for losses in without.losses[1:])
     pairs = least(itertools.starmap(agreement, zip(without.losses, changed.losses, strict=False)))
     verdict, sentence = trial_command.judged(unchanged, pairs)
-    if args.json:
-        fields = {
-            "commands": {"without": without.shown, "with": changed.shown},
-            "changes": changes,
-            "seed": args.seed,
-            "unit": unit,
-            "losses": {
-                "verdict": verdict,
-                "text": sentence,
-                "unchanged_runs": unchanged and unchanged._asdict(),
-                "pairs": pairs and pairs._asdict(),
-            },
-            **_measured_json(outcome, ratio, time.monotonic() - began),
-        }
-        say_json(spell_non_finite(fields), indent=2)
-        return ExitCode.DONE
-    say(f"{what}: {_speed(ratio)}{', but not the same training' if verdict == 'different' else ''}")
-    say(f"{'losses':<10} {sentence}")
-    for label, side, measured in (("without", without, outcome.without), ("with", changed, outcome.changed)):
-        say(f"{label:<10} {_rate(measured):,.4g} {unit}: {side.shown}")
-    number = fmt.counted(len(outcome.without.blocks), "pair")
-    cut = f"; the time was over before {plan.pairs}" if outcome.is_cut else ""
-    say(f"{'measured':<10} {number} of runs of {fmt.counted(without.steps, 'step')} or more{cut}")
-    say(f"{'seed':<10} {args.seed} for hashes, random, numpy and torch; a seed that the script sets replaces it")
+    fields = {
+        "commands": {"without": without.shown, "with": changed.shown},
+        "changes": changes,
+        "seed": args.seed,
+        "unit": measured.outcome.unit,
+        "losses": {
+            "verdict": verdict,
+            "text": sentence,
+            "unchanged_runs": unchanged and unchanged._asdict(),
+            "pairs": pairs and pairs._asdict(),
+        },
+    }
+    seed = f"{'seed':<10} {args.seed} for hashes, random, numpy and torch; a seed that the script sets replaces it"
+    suffix = ", but not the same training" if verdict == "different" else ""
+    losses = f"{'losses':<10} {sentence}"
+    _tell(args, plan, measured, fields, what, [losses, seed], suffix=suffix, commands=[run.shown for run in runs])
     return ExitCode.DONE
 
 
-def _in_steps(measured: MeasuredBlocks) -> MeasuredBlocks:
-    """Blocks in which each step counts as an example."""
-    return measured._replace(blocks=[replace(block, examples=block.steps) for block in measured.blocks])
+class _Measured(NamedTuple):
+    outcome: Outcome
+    ratio: Ratio
+    seconds: float
+    """Of all that it took."""
 
 
-@contextlib.contextmanager
-def _announced(args: argparse.Namespace, changes: str, name: str, plan: TrialPlan) -> Iterator[Path]:
-    """Says what will be measured; yields a temporary directory for it."""
-    length = fmt.counted(plan.pairs, "block")
+def _measured(
+    args: argparse.Namespace, plan: TrialPlan, changes: str, name: str, sides: Callable[[Path], Iterable[TrialProcess]]
+) -> _Measured:
+    """Says what will be measured, and measures both sides in a temporary directory. Raises `CommandError`."""
+    began, length = time.monotonic(), fmt.counted(plan.pairs, "block")
     if args.steps is None and not args.json:
         length += f" of about {plan.block_s:g} s"
     within = fmt.duration(args.timeout)
     narrate(f"trying {changes} on {inert(name)}: {length} with it and without, at most {within}")
     with tempfile.TemporaryDirectory(prefix="tputui-try-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+        try:
+            without, changed = sides(Path(folder))
+            outcome = measure(without, changed, plan, ProgressLine())
+        except TrialFailed as error:
+            raise CommandError(ExitCode.FAILED, inert(str(error))) from None
+        except OSError as error:
+            raise CommandError(ExitCode.FAILED, f"try: training cannot be started: {error.strerror}") from None
+    pairs = list(zip(outcome.without.rates, outcome.changed.rates, strict=True))
+    ratio = paired_ratio(pairs)
+    if outcome.is_interrupted:
+        so_far = f"{fmt.counted(len(pairs), 'block')} of {plan.pairs} without and with {changes}: "
+        median_of = median(new / old for old, new in pairs) if pairs else 0.0
+        so_far += _speed(ratio) if ratio else f"{median_of:.2f}x as fast, too few for an interval"
+        raise CommandError(ExitCode.INTERRUPTED, f"interrupted after {so_far if pairs else 'no block of both'}")
+    if ratio is None:
+        message = f"only {fmt.counted(len(pairs), 'block')} of each measured within {fmt.duration(plan.timeout_s)}; an "
+        message += f"interval needs {PAIRS_MIN}: give a longer --timeout or fewer --steps"
+        raise CommandError(ExitCode.FAILED, message)
+    return _Measured(outcome, ratio, time.monotonic() - began)
 
 
-def _measured(without: TrialProcess, changed: TrialProcess, plan: TrialPlan) -> Outcome:
-    """Measures both. Raises `CommandError`."""
-    try:
-        return measure(without, changed, plan, ProgressLine())
-    except TrialFailed as error:
-        raise CommandError(ExitCode.FAILED, inert(str(error))) from None
-    except OSError as error:
-        raise CommandError(ExitCode.FAILED, f"try: training cannot be started: {error.strerror}") from None
+def _tell(
+    args: argparse.Namespace, plan: TrialPlan, measured: _Measured, fields: Mapping[str, Any], changes: str,
+    lines: Sequence[str], *, notes: Sequence[str] = (), suffix: str = "", commands: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Prints what was measured: `fields` and `lines` are what only a configuration, or only a command, has."""
+    outcome, ratio, seconds = measured
+    if args.json:
+        say_json(spell_non_finite({**fields, **_measured_json(outcome, ratio, seconds)}), indent=2)
+        return
+    say("\n".join([f"{changes}: {_speed(ratio)}{suffix}", *lines]))
+    for at, (label, side) in enumerate((("without", outcome.without), ("with", outcome.changed))):
+        blocks = f"{fmt.counted(len(side.blocks), 'block')} of {fmt.counted(side.steps, 'step')}"
+        rate = fmt.count(round(side.rate)) if side.rate >= 1000 else f"{side.rate:.4g}"
+        say(f"{label:<10} {rate} {outcome.unit} in {blocks}{' or more: ' + commands[at] if commands else ''}")
+    if outcome.is_cut:
+        notes = [f"the time was over after {len(outcome.without.blocks)} of {plan.pairs} blocks of each", *notes]
+    for note in notes:
+        say(f"{'note':<10} {note}")
 
 
 def _trial(args: argparse.Namespace) -> Trial:
@@ -398,25 +414,6 @@ def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, re
     return TrialProcess(name, run_dir, skip, loaded.optim.accumulate, environ)
 
 
-def _ratio(outcome: Outcome, plan: TrialPlan) -> Ratio:
-    pairs = list(zip(_rates(outcome.without), _rates(outcome.changed), strict=True))
-    ratio = paired_ratio(pairs)
-    if ratio is None:
-        message = f"only {fmt.counted(len(pairs), 'block')} of each measured within {fmt.duration(plan.timeout_s)}; an "
-        message += f"interval needs {PAIRS_MIN}: give a longer --timeout or fewer --steps"
-        raise CommandError(ExitCode.FAILED, message)
-    return ratio
-
-
-def _rates(measured: MeasuredBlocks) -> list[float]:
-    return [block.examples / block.seconds for block in measured.blocks]
-
-
-def _rate(measured: MeasuredBlocks) -> float:
-    """Examples per second over all blocks."""
-    return sum(block.examples for block in measured.blocks) / sum(block.seconds for block in measured.blocks)
-
-
 def _notes(trial: Trial) -> list[str]:
     """What the user should know about the result."""
     notes = []
@@ -450,23 +447,16 @@ def _speed(ratio: Ratio) -> str:
     return f"{speed} ({LEVEL * 100:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f})"
 
 
-def _lines(trial: Trial, outcome: Outcome, ratio: Ratio, plan: TrialPlan) -> list[str]:
-    lines = [f"{', '.join(trial.changes)}: {_speed(ratio)}"]
-    if trial.verdict is not None:
-        title = verdict_lines.TITLES[trial.verdict.rule]
-        predicted = _predicted(trial)
-        gain = f"{predicted:.2f}x as fast" if predicted is not None else "not possible"
-        lines.append(f"{'predicted':<10} {gain}, by the diagnosis of {trial.name} ({title})")
-    for label, measured in (("without", outcome.without), ("with", outcome.changed)):
-        blocks = f"{fmt.counted(len(measured.blocks), 'block')} of {fmt.counted(measured.steps, 'step')}"
-        lines.append(f"{label:<10} {fmt.count(round(_rate(measured)))} examples/s in {blocks}")
-    if outcome.is_cut:
-        number = f"{len(outcome.without.blocks)} of {plan.pairs}"
-        lines.append(f"{'note':<10} the time was over after {number} blocks of each")
-    return lines + [f"{'note':<10} {note}" for note in _notes(trial)]
+def _predictions(trial: Trial) -> list[str]:
+    if trial.verdict is None:
+        return []
+    predicted = _predicted(trial)
+    gain = f"{predicted:.2f}x as fast" if predicted is not None else "not possible"
+    title = verdict_lines.TITLES[trial.verdict.rule]
+    return [f"{'predicted':<10} {gain}, by the diagnosis of {trial.name} ({title})"]
 
 
-def _as_json(trial: Trial, outcome: Outcome, ratio: Ratio, seconds: float) -> dict[str, Any]:
+def _fields(trial: Trial) -> dict[str, Any]:
     before, now = (config.to_builtins(loaded) for loaded in (trial.base, trial.changed))
     return {
         "run": trial.name,
@@ -477,7 +467,6 @@ def _as_json(trial: Trial, outcome: Outcome, ratio: Ratio, seconds: float) -> di
         "predicted": _predicted(trial),
         "rule": trial.verdict.rule if trial.verdict is not None else None,
         "notes": _notes(trial),
-        **_measured_json(outcome, ratio, seconds),
     }
 
 
@@ -497,7 +486,7 @@ def _measured_json(outcome: Outcome, ratio: Ratio, seconds: float) -> dict[str, 
 
 def _side_json(measured: MeasuredBlocks) -> dict[str, Any]:
     blocks = [{"examples_per_s": block.examples / block.seconds, "seconds": block.seconds} for block in measured.blocks]
-    return {"examples_per_s": _rate(measured), "steps_per_block": measured.steps, "blocks": blocks}
+    return {"examples_per_s": measured.rate, "steps_per_block": measured.steps, "blocks": blocks}
 
 
 def _value(tables: Mapping[str, Any], key: str) -> Any:

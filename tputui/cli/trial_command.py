@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 
 from msgspec.structs import replace
 
@@ -24,7 +25,7 @@ from tputui.cli import script
 from tputui.cli.console import CommandError
 from tputui.cli.parser import Parser
 from tputui.cli.rehearse import STOP_GRACE_S, follow
-from tputui.cli.trial_run import CACHE_VARIABLE, OutOfTime, TrialFailed, TrialProcess
+from tputui.cli.trial_run import CACHE_VARIABLE, OutOfTime, TrialFailed, TrialProcess, handlers
 from tputui.compare.agreement import Agreement
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -161,7 +162,10 @@ class CommandRuns(TrialProcess):
             self._folder, self._run, self._command, config_path=self.shown, name=name, argv=["tputui", "try"]
         )
         watch = _Watch(self.steps, deadline, waiting)
-        follow(self._run_dir, self._command, watch.ask, "try")
+        with handlers(watch.interrupt):
+            follow(self._run_dir, self._command, watch.ask, "try")
+        if watch.is_interrupted:
+            raise KeyboardInterrupt
         if watch.is_late and watch.reports:
             raise OutOfTime
         if watch.condition in ("failed", "lost") and not watch.is_stopped:
@@ -191,7 +195,7 @@ class _Watch:
         self._since: float | None = None
         """When the first step, or a logged value, was seen."""
         self.condition = ""
-        self.is_stopped = self.is_late = False
+        self.is_stopped = self.is_late = self.is_interrupted = False
 
     @property
     def reports(self) -> list[ProgressReported]:
@@ -207,6 +211,9 @@ class _Watch:
         for writer, _, event in events:
             if isinstance(event, ProgressReported) or (isinstance(event, StepsRecorded) and event.metric == "loss"):
                 self._events[writer].append(event)
+        if self.is_interrupted and not self.is_stopped:
+            self.is_stopped = True
+            return "stop_now"
         if self.is_stopped:
             return None
         self._waiting()
@@ -221,6 +228,10 @@ class _Watch:
         is_long = bool(reports) and (reports[-1].step >= self._steps if self._steps else passed_s > BLOCK_S)
         self.is_stopped = is_long and len(reports) >= REPORTS_MIN
         return "stop" if self.is_stopped else None
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Handles Ctrl-C: the run is stopped at once, and no further one begins."""
+        self.is_interrupted = True
 
     def losses(self) -> dict[int, list[float]]:
         """The losses by step, of the process that reports the steps."""

@@ -9,22 +9,22 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tputui import formatting as fmt
-from tputui.cli.console import handling, narrate
+from tputui.cli.console import handling
+from tputui.cli.progress import ProgressLine
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.supervise import spawn
@@ -69,11 +69,21 @@ class TrialPlan(NamedTuple):
 
 
 class MeasuredBlocks(NamedTuple):
-    """Blocks of one configuration, in the order of the pairs."""
+    """Blocks of one side, in the order of the pairs."""
 
     steps: int
     """Steps of a block."""
     blocks: list[BlockResult]
+
+    @property
+    def rates(self) -> list[float]:
+        """Examples per second of each block."""
+        return [block.examples / block.seconds for block in self.blocks]
+
+    @property
+    def rate(self) -> float:
+        """Examples per second over all blocks."""
+        return sum(block.examples for block in self.blocks) / sum(block.seconds for block in self.blocks)
 
 
 class Outcome(NamedTuple):
@@ -83,38 +93,10 @@ class Outcome(NamedTuple):
     changed: MeasuredBlocks
     is_cut: bool
     """Whether the time was over before all blocks were measured."""
-
-
-class ProgressLine:
-    """One line on stderr that says what happens: rewritten in a terminal, else printed when it changes."""
-
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._shown = ""
-        self._began = time.monotonic()
-
-    def show(self, text: str, newest: str | None = None) -> None:
-        """Shows what happens; in a terminal, where the line can be rewritten, `newest` in its place."""
-        if not self._is_terminal:
-            if text != self._shown:
-                narrate(text)
-                self._shown = text
-            return
-        seconds = fmt.duration(time.monotonic() - self._began)
-        columns = shutil.get_terminal_size().columns
-        self._write(f"{newest or text} ({seconds})"[: max(columns - 1, 1)])
-
-    def clear(self) -> None:
-        """Removes the line."""
-        if self._is_terminal:
-            self._write("")
-
-    def _write(self, line: str) -> None:
-        if line != self._shown:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"\r\x1b[K{inert(line)}")
-                sys.stderr.flush()
-            self._shown = line
+    is_interrupted: bool
+    """Whether Ctrl-C was pressed before that."""
+    unit: Literal["examples/s", "steps/s"]
+    """Of the rates: where the number of examples is not known, each step counts as one."""
 
 
 class TrialProcess:
@@ -266,11 +248,12 @@ class TrialProcess:
 def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progress: ProgressLine) -> Outcome:
     """Measures both in pairs of neighbouring blocks: first without and then with the change, then the other way round.
 
-    Raises `TrialFailed`, `OSError` and `KeyboardInterrupt`; no process is left in any case.
+    Raises `TrialFailed` and `OSError`; no process is left in any case. Ctrl-C ends it.
     """
-    deadline = time.monotonic() + plan.timeout_s
-    sides, results = (without, changed), ([], [])  # type: tuple[TrialProcess, TrialProcess], tuple[list[BlockResult], list[BlockResult]]
-    with _handlers(_interrupt):
+    deadline, is_interrupted = time.monotonic() + plan.timeout_s, False
+    sides = (without, changed)
+    results: tuple[list[BlockResult], ...] = ([], [])
+    with handlers(_interrupt):
         try:
             for side in sides:
                 _start(side, plan, deadline, progress)
@@ -281,13 +264,19 @@ def measure(without: TrialProcess, changed: TrialProcess, plan: TrialPlan, progr
                     blocks.append(pair[index])
         except OutOfTime:
             pass
+        except KeyboardInterrupt:
+            is_interrupted = True
         finally:
-            progress.clear()
-            with _handlers(signal.SIG_IGN):
+            progress.rewrite()
+            with handlers(signal.SIG_IGN):
                 for side in sides:
                     side.end()
+    has_examples = all(block.examples for blocks in results for block in blocks)
+    if not has_examples:
+        results = tuple([replace(block, examples=block.steps) for block in blocks] for blocks in results)
     first, second = (MeasuredBlocks(side.steps, blocks) for side, blocks in zip(sides, results, strict=True))
-    return Outcome(first, second, len(first.blocks) < plan.pairs)
+    is_cut = len(first.blocks) < plan.pairs
+    return Outcome(first, second, is_cut, is_interrupted, "examples/s" if has_examples else "steps/s")
 
 
 def _start(side: TrialProcess, plan: TrialPlan, deadline: float, progress: ProgressLine) -> None:
@@ -320,6 +309,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _handlers(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> AbstractContextManager[None]:
+def handlers(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> AbstractContextManager[None]:
     """A context in which the signals that end a command have this handler."""
     return handling(handler, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -13,7 +13,7 @@ from tputui.cli.arguments import add_run_argument, span
 from tputui.cli.console import narrate, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, add_hosts_option, exit_codes
-from tputui.diagnosis.diagnose import VERDICT_TESTS
+from tputui.diagnosis.diagnose import verdict_tests
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session.session import Session
@@ -108,7 +108,7 @@ def _report(args: argparse.Namespace, snapshot: Snapshot, holds: bool) -> ExitCo
 def _condition(text: str) -> Condition:
     """A condition, as the type of an option. Raises `ArgumentTypeError`."""
     try:
-        return conditions.parse(text, VERDICT_TESTS)
+        return conditions.parse(text, verdict_tests())
     except conditions.InvalidCondition as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -6,7 +6,7 @@ Takes one snapshot per run and returns one `Comparison`, which the screen draws 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -24,10 +24,9 @@ from tputui.compare.verdict import (
     pace_verdict,
 )
 from tputui.config_diff import ConfigDiff, diff
-from tputui.diagnosis.learning_rules import learning_verdicts
+from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.diagnosis.verdict import found
 from tputui.state import facts
-from tputui.state.chart_data import LoggedView
 from tputui.state.snapshot import ENDED, Snapshot, monitored
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.telemetry.events import EpochEnded, Split
@@ -123,14 +122,21 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One per run: packages with another version than in the base, and what is slower; None without both."""
 
 
-def compare(snapshots: Sequence[Snapshot], base: int = 0, codes: Sequence[Mapping[str, Any] | None] = ()) -> Comparison:
+def compare(
+    snapshots: Sequence[Snapshot],
+    base: int = 0,
+    codes: Sequence[Mapping[str, Any] | None] = (),
+    recent: Sequence[RecentVerdicts] = (),
+) -> Comparison:
     """Compares 2-8 runs to the one at index `base`. Raises `ValueError` for another number of runs or a wrong index.
 
-    `codes` are the records of their code (`code_record.summary`), None for a run without one.
+    `codes` are the records of their code (`code_record.summary`), None for a run without one; `recent` the verdicts on
+    each run so far, for a screen that compares them again and again.
     """
     if not RUNS_MIN <= len(snapshots) <= RUNS_MAX or not 0 <= base < len(snapshots):
         raise ValueError(f"{len(snapshots)} runs with base {base}")
-    runs = [_run(label, snapshot) for label, snapshot in zip(LABELS, snapshots, strict=False)]
+    recent = recent or [RecentVerdicts() for _ in snapshots]
+    runs = [_run(*one) for one in zip(LABELS, snapshots, recent, strict=False)]
     codes = codes or [None] * len(snapshots)
     paces = [None if index == base else pace_verdict(run, runs[base]) for index, run in enumerate(runs)]
     return Comparison(
@@ -198,7 +204,7 @@ def _figures_of(view: EpochEnded) -> Iterable[tuple[tuple[Split, str], float]]:
     yield from ((("valid", name), value) for name, value in view.scores.items() if name not in view.valid)
 
 
-def _run(label: str, snapshot: Snapshot) -> ComparedRun:
+def _run(label: str, snapshot: Snapshot, recent: RecentVerdicts) -> ComparedRun:
     topology, plan, xla = snapshot.topology, snapshot.plan, snapshot.xla
     pace = _pace(snapshot)
     return ComparedRun(
@@ -229,19 +235,35 @@ def _run(label: str, snapshot: Snapshot) -> ComparedRun:
         mfu=snapshot.flops.mfu if snapshot.flops else None,
         compile_s=xla.compile_s if xla else None,
         peak_memory=_peak_memory(snapshot),
-        meters=_meters(snapshot),
-        learning=[verdict_lines.line(verdict) for verdict in found(learning_verdicts(snapshot))],
+        meters=[*_meters(snapshot)],
+        learning=[verdict_lines.line(verdict) for verdict in found(recent.learning(snapshot))],
     )
 
 
-def _meters(snapshot: Snapshot) -> list[MeterFigure]:
+def _meters(snapshot: Snapshot) -> Iterator[MeterFigure]:
     """Every meter and score by epoch, then what the script logged without epochs."""
-    points_by_meter = meter_points(snapshot)
-    by_epoch = [_meter(*key, points, snapshot) for key, points in points_by_meter.items()]
-    by_step = [
-        _logged_meter(view, snapshot) for view in snapshot.logged if (view.split, view.name) not in points_by_meter
-    ]
-    return by_epoch + by_step
+    by_epoch = meter_points(snapshot)
+    for key, points in by_epoch.items():
+        yield _figure(snapshot, key, points[-1], points, "epoch")
+    for view in snapshot.logged:
+        if (key := (view.split, view.name)) not in by_epoch:
+            falls = less_is_better(view.name, snapshot)
+            points = [(one.last_step, one.min if falls else one.max) for one in view.points if one.num_values]
+            yield _figure(snapshot, key, (view.step, view.value), points, "step")
+
+
+def _figure(
+    snapshot: Snapshot, key: tuple[Split, str], final: tuple[int, float], points: Iterable[tuple[int, float]],
+    by: Literal["epoch", "step"],
+) -> MeterFigure:  # fmt: skip
+    """A metric by its final value and the best of its points, each with its epoch or step."""
+    falls = less_is_better(key[1], snapshot)
+    finite = [(at, value) for at, value in points if math.isfinite(value)]
+    at, best = min(finite, key=lambda one: (one[1] if falls else -one[1], one[0]), default=(None, None))
+    return MeterFigure(
+        split=key[0], name=key[1], final=final[1], final_epoch=final[0], best=best, best_epoch=at,
+        less_is_better=falls, by=by,
+    )  # fmt: skip
 
 
 def _pace(snapshot: Snapshot) -> SteadyPace | None:
@@ -277,37 +299,6 @@ def _peak_memory(snapshot: Snapshot) -> PeakMemory:
     resident = [point.rss_bytes for point in snapshot.memory_history if point.rss_bytes is not None]
     resident += [sum(process.rss_bytes for process in snapshot.memory.processes)] if snapshot.memory.processes else []
     return PeakMemory(bytes=max(resident, default=None), of="host" if resident else None, reason=reason)
-
-
-def _meter(split: Split, name: str, points: list[tuple[int, float]], snapshot: Snapshot) -> MeterFigure:
-    falling = less_is_better(name, snapshot)
-    finite = [(value, epoch) for epoch, value in points if math.isfinite(value)]
-    best = min(finite, key=lambda point: (point[0] if falling else -point[0], point[1]), default=None)
-    return MeterFigure(
-        split=split,
-        name=name,
-        final=points[-1][1],
-        final_epoch=points[-1][0],
-        best=best[0] if best else None,
-        best_epoch=best[1] if best else None,
-        less_is_better=falling,
-    )
-
-
-def _logged_meter(view: LoggedView, snapshot: Snapshot) -> MeterFigure:
-    falling = less_is_better(view.name, snapshot)
-    points = [point for point in view.points if point.num_values]
-    best = min(points, key=lambda point: point.min if falling else -point.max, default=None)
-    return MeterFigure(
-        split=view.split,
-        name=view.name,
-        final=view.value,
-        final_epoch=view.step,
-        best=None if best is None else best.min if falling else best.max,
-        best_epoch=None if best is None else best.last_step,
-        less_is_better=falling,
-        by="step",
-    )
 
 
 def _resolved(snapshot: Snapshot) -> dict[str, Any]:

@@ -148,14 +148,14 @@ class PaceVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     base: str
-    ratio: float | None
+    ratio: float | None = None
     """Speed of the run divided by that of the base; None without a verdict."""
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
     """Bounds of the 95 % interval."""
-    stands_out: bool | None
+    stands_out: bool | None = None
     """Whether the interval excludes 1; None without a verdict."""
-    scaling: float | None
+    scaling: float | None = None
     """Share of linear scaling that the larger run reaches; None unless only the number of cores differs."""
     sentence: str
     short: str
@@ -164,20 +164,24 @@ class PaceVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def pace_verdict(run: VerdictSide, base: VerdictSide) -> PaceVerdict:
     """Compares the speed of a run with the base. Swapping them gives the opposite verdict."""
+
+    def refused(sentence: str, short: str) -> PaceVerdict:
+        return PaceVerdict(label=run.label, base=base.label, sentence=sentence, short=short)
+
     if run.pace is None or base.pace is None:
         without = next(side for side in (run, base) if side.pace is None)
         yet = "speed unknown" if without.condition in ENDED else "speed not known yet"
-        return _refused(run, base, f"speed of {without.label} unknown: {without.no_pace}", yet)
+        return refused(f"speed of {without.label} unknown: {without.no_pace}", yet)
     if None not in (run.task, base.task) and run.task != base.task:
         sentence = f"speed of {run.label} not compared: its task is {run.task}, that of {base.label} {base.task}"
-        return _refused(run, base, sentence, "another task")
+        return refused(sentence, "another task")
     ratio = pace_ratio(run.pace, base.pace)
     if ratio is None:
         few = [(side.label, side.pace) for side in (base, run) if side.pace is not None and side.pace.error is None]
         have = ", ".join(f"{label} {pace.num_reports}" for label, pace in few)
         sentence = f"too few samples to compare speed: {have}, need {REPORTS_MIN} after warm-up"
         whose = "" if run.label in [label for label, _ in few] else f"{base.label}: "
-        return _refused(run, base, sentence, f"{whose}too few samples")
+        return refused(sentence, f"{whose}too few samples")
     scaling = _scaling(run, base, ratio.ratio)
     sentence, short = _by_cores(run, base, ratio, scaling) if _is_scaling(run, base) else _by_pace(run, base, ratio)
     return PaceVerdict(
@@ -198,20 +202,6 @@ def percent(value: float, within: float) -> tuple[str, str]:
     value, within = value * 100, within * 100
     digits = 0 if within >= 1.95 or (not within and value >= 10) else 1 if within >= 0.095 or not within else 2
     return f"{value:.{digits}f} %", f"{within:.{digits}f} %"
-
-
-def _refused(run: VerdictSide, base: VerdictSide, sentence: str, short: str) -> PaceVerdict:
-    return PaceVerdict(
-        label=run.label,
-        base=base.label,
-        ratio=None,
-        low=None,
-        high=None,
-        stands_out=None,
-        scaling=None,
-        sentence=sentence,
-        short=short,
-    )
 
 
 def _by_pace(run: VerdictSide, base: VerdictSide, ratio: Ratio) -> tuple[str, str]:
@@ -303,9 +293,9 @@ def cause(label: str, run: Snapshot, base_label: str, base: Snapshot) -> str | N
         return None
     steps, base_steps = DiagnosedRun.of(run).steps, DiagnosedRun.of(base).steps
     usual: dict[RuleName, float] = {}
-    for verdict in found(diagnose(base)):
+    for verdict in found(diagnose(base, learning=())):
         usual[verdict.rule] = usual.get(verdict.rule, 0.0) + (verdict.lost_s or 0.0) / base_steps
-    for verdict in found(diagnose(run)):
+    for verdict in found(diagnose(run, learning=())):
         more_s = (verdict.lost_s or 0.0) / steps - usual.get(verdict.rule, 0.0)
         share = min(1.0, more_s / (spent - base_spent))
         if share >= EXPLAINED_MIN:

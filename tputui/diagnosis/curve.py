@@ -113,6 +113,10 @@ class Curve:
             error = max(error, Curve(range(8), means).noise / math.sqrt(8))
         return Level(mean, error)
 
+    def smooth(self) -> list[float]:
+        """The median of each value and its neighbours."""
+        return [median(self.values[max(at - 1, 0) : at + 2]) for at in range(len(self.values))]
+
     def block_means(self, number: int = BLOCKS) -> list[float]:
         """Means of as many blocks of about equal length; the values themselves if there are fewer."""
         count = len(self.values)

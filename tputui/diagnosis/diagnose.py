@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from msgspec.structs import replace
 
@@ -23,12 +23,9 @@ from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.learning_rules import learning_verdicts, learning_version, unanswered
 from tputui.diagnosis.learning_run import LearningRun
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
-from tputui.diagnosis.verdict import LearningRule, RuleName, Verdict, in_order
+from tputui.diagnosis.verdict import LearningRule, RuleName, Verdict, found, in_order
 from tputui.state.snapshot import ENDED, Snapshot
 from tputui.telemetry.events import Observation
-
-if TYPE_CHECKING:
-    from tputui.diagnosis.verdict import Verdict
 
 Rule = Callable[[DiagnosedRun], Iterable[Verdict]]
 
@@ -99,17 +96,6 @@ def answers_on_learning(snapshot: Snapshot) -> tuple[Verdict, ...]:
     return (*verdicts, *unanswered(run, verdicts))
 
 
-def has_verdict(rule: str, snapshot: Snapshot) -> bool:
-    """Whether a rule about learning found something: a condition of alerts."""
-    return any(rule in verdict.rules and verdict.status == "found" for verdict in learning_verdicts(snapshot))
-
-
-VERDICT_TESTS: Mapping[str, Callable[[Snapshot], bool]] = {
-    rule: partial(has_verdict, rule) for rule in get_args(LearningRule)
-}
-"""The conditions of `--alert` and `--until` on what a run learns, by the name of the rule."""
-
-
 def diagnose_rehearsal(snapshot: Snapshot) -> tuple[Verdict, ...]:
     """The verdicts on a rehearsal, worst first and without costs: the times of CPU cores are not those of a TPU."""
     run = DiagnosedRun.of(snapshot, is_rehearsal=True)
@@ -150,8 +136,22 @@ class RecentVerdicts:
         key = (second, snapshot.condition, len(snapshot.epochs), newest)
         if key != self._key or snapshot.evidence is not self._evidence:
             self._key, self._evidence = key, snapshot.evidence
-            version = learning_version(snapshot)
-            if self._learning is None or self._learning[0] != version:
-                self._learning = (version, answers_on_learning(snapshot))
-            self._verdicts = diagnose(snapshot, self._learning[1])
+            self._verdicts = diagnose(snapshot, self.learning(snapshot))
         return self._verdicts
+
+    def learning(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
+        """The answers on learning, computed again only when a curve has a new value."""
+        version = learning_version(snapshot)
+        if self._learning is None or self._learning[0] != version:
+            self._learning = (version, answers_on_learning(snapshot))
+        return self._learning[1]
+
+    def has_found(self, rule: LearningRule, snapshot: Snapshot) -> bool:
+        """Whether a rule about learning found something."""
+        return any(rule in verdict.rules for verdict in found(self.learning(snapshot)))
+
+
+def verdict_tests() -> Mapping[str, Callable[[Snapshot], bool]]:
+    """The conditions of `--alert` and `--until` on what a run learns, by the name of the rule."""
+    recent = RecentVerdicts()
+    return {rule: partial(recent.has_found, rule) for rule in get_args(LearningRule)}

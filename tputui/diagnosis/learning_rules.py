@@ -17,8 +17,10 @@ from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.diagnosis.curve import BLOCKS, Curve
+from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.learning_run import LearningRun
 from tputui.diagnosis.verdict import RuleName, Verdict
+from tputui.state.evidence_groups import Line
 from tputui.state.snapshot import ENDED, Snapshot
 
 POINTS_MIN = 20
@@ -51,6 +53,8 @@ COURSE_MIN = 0.02
 GAP_MIN = 0.5
 """Distance of validation from training, as a share of what training gained. Label smoothing, mixup and dropout, which
 validation does without, move it by less than 0.45."""
+UNTRAINED = 1.25
+"""Factor on the first training loss above which validation is worse than without training; at most 1 if healthy."""
 CORE_APART, CORE_DEVIATIONS = 0.1, 6.0
 """Distance of a core from the others, as a share of the loss: shares of few examples differ by a few percent."""
 PLATEAU_SHARE = 0.6
@@ -67,7 +71,7 @@ def overfitting(run: LearningRun) -> Iterator[Verdict]:
     count = len(valid.values)
     if count < EVALUATIONS_MIN or len(train.values) < 3:
         return
-    smooth = [median(valid.values[max(at - 1, 0) : at + 2]) for at in range(count)]
+    smooth = valid.smooth()
     best = min(range(count), key=smooth.__getitem__)
     after = valid.values[best + 1 :]
     if len(after) < 3:
@@ -133,7 +137,7 @@ def _risen_from(loss: Curve) -> int | None:
     """The step from which the loss has risen for good; None if it has not."""
     coarse = loss.coarse()
     values, count = coarse.values, len(coarse.values)
-    smooth = [median(values[max(at - 1, 0) : at + 2]) for at in range(count)]
+    smooth = coarse.smooth()
     best = min(range(count), key=smooth.__getitem__)
     tail = values[-max(3, count // 20) :]
     first, lowest, now = median(values[: max(1, count // 40)]), smooth[best], median(tail)
@@ -407,8 +411,9 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
     sampled = [*range(3), *range(3, len(valid.values), max(1, len(valid.values) // 20))]
     near = [(valid.values[at], fmean(_around(train, valid.steps[at]).values)) for at in sampled[: len(valid.values)]]
     gained = [first - of_train for _, of_train in near]
-    # Of few examples validation is worse, too, but it gets better with training.
-    follows = valid.values[0] - min(valid.values) > 0.5 * gained[-1]
+    # Of few examples validation is worse, too, but it gets better with training, and than that of an untrained model.
+    best = min(valid.values)
+    follows = valid.values[0] - best > 0.5 * gained[-1] and not best > UNTRAINED * first > 0
     is_worse = (
         not follows
         and gained[-1] > 0.3 * abs(first)
@@ -428,6 +433,19 @@ def validation_gap(run: LearningRun) -> Iterator[Verdict]:
             f"train {fmt.number(near[0][1])}, now {fmt.number(near[-1][1])}"],
         fix="use the same preprocessing for both, and model.eval() for the evaluation; check how the data is split"
         if is_worse else "check that validation computes the same loss, over other examples than training",
+    )  # fmt: skip
+
+
+def evaluation_mode(run: LearningRun) -> Iterator[Verdict]:
+    """A module that is called in training mode by a loop that evaluates."""
+    seen = run.snapshot.evidence.evaluated
+    if seen is None or not seen.layers:
+        return
+    yield DiagnosedRun.of(run.snapshot).verdict(
+        "evaluation_mode", f"the model evaluates in training mode, with {seen.layers} as in training",
+        line=Line.of(seen.user_frame, None),
+        evidence=["called there without gradients, by a loop over a loader that does not train"],
+        fix="call model.eval() before the evaluation, and model.train() after it",
     )  # fmt: skip
 
 
@@ -480,25 +498,26 @@ def lr_scaling(run: LearningRun) -> Iterator[Verdict]:
 
 
 RULES = (
-    divergence, learning_rate, gradient_norm, validation_gap, guessing, overfitting, plateau, constant_metric,
-    epoch_jump, core_loss, lr_scaling,
+    divergence, learning_rate, gradient_norm, evaluation_mode, validation_gap, guessing, overfitting, plateau,
+    constant_metric, epoch_jump, core_loss, lr_scaling,
 )  # fmt: skip
 """Causes before what follows from them."""
 _FOLLOWS: dict[RuleName, tuple[RuleName, ...]] = {
     "divergence": ("guessing", "plateau", "constant_metric", "gradient_norm"),
     "learning_rate": ("guessing", "plateau", "constant_metric", "gradient_norm"),
     "gradient_norm": ("guessing", "plateau", "constant_metric"),
+    "evaluation_mode": ("validation_gap",),
     "validation_gap": ("overfitting",),
     "guessing": ("plateau", "constant_metric", "overfitting"),
 }
 """What a cause also shows as."""
+_FIXED = ("core_loss", "evaluation_mode")
+"""Rules that lack something which does not come with more steps."""
 
 
 def learning_verdicts(snapshot: Snapshot, run: LearningRun | None = None) -> list[Verdict]:
     """The verdicts on what a run learns, one for each cause."""
     run = run or LearningRun(snapshot)
-    if not run.series and not run.falls:
-        return []
     kept: list[Verdict] = []
     for verdict in (verdict for rule in RULES for verdict in rule(run)):
         cause = next((at for at, one in enumerate(kept) if verdict.rule in _FOLLOWS.get(one.rule, ())), None)
@@ -523,11 +542,12 @@ def unanswered(run: LearningRun, verdicts: Sequence[Verdict]) -> Iterator[Verdic
         (max((len(curve.values) for _, _, curve in run.results), default=0), EVALUATIONS_MIN, "values of a result",
          ("constant_metric",)),
         (max((len(column.means) for column in run.snapshot.core_columns), default=0), 2, "cores", ("core_loss",)),
+        (int(run.snapshot.evidence.evaluated is not None), 1, "evaluation seen from inside", ("evaluation_mode",)),
     ]  # fmt: skip
     for number, needed, what, rules in needs:
         for rule in rules:
             if number < needed and rule not in answered:
-                may_come = not has_ended and (number > 0 or rule != "gradient_norm") and rule != "core_loss"
+                may_come = not has_ended and (number > 0 or rule != "gradient_norm") and rule not in _FIXED
                 text = f"{number} of the {needed} {what} that it needs" if number else f"no {what}"
                 yield Verdict(rule=rule, status="not enough data yet" if may_come else "not available", text=text)
 
@@ -536,5 +556,10 @@ def learning_version(snapshot: Snapshot) -> object:
     """What changes with the curves of a run: verdicts on the same version are the same."""
     newest = snapshot.loss[-1] if snapshot.loss else None
     logged = sum(view.num_values + view.num_bad for view in snapshot.logged)
-    steps = (snapshot.steps, newest.last_step if newest is not None else 0, len(snapshot.epochs))
+    steps = (
+        snapshot.evidence.evaluated,
+        snapshot.steps,
+        newest.last_step if newest is not None else 0,
+        len(snapshot.epochs),
+    )
     return snapshot.run, steps, logged, len(snapshot.checkpoints), snapshot.condition in ENDED, snapshot.is_behind

@@ -182,13 +182,17 @@ class LearningRun:
         return rates.values[max(bisect_right(rates.steps, step) - 1, 0)] if rates.values else None
 
     def guesses(self, usual: Sequence[int]) -> Iterator[tuple[float, str, bool]]:
-        """Losses of a guess, what they are, and whether the configuration names the number of classes."""
+        """Losses of a guess, what they are, and whether the run says so itself, by the entropy of its label frequencies
+        or the number of classes in its configuration; `usual` are tried if it says neither."""
+        known = self.snapshot.plan.guess_loss if self.snapshot.plan is not None else None
+        if known is not None and 0 < known < math.inf:
+            yield known, "the entropy of the label frequencies", True
         config = self.snapshot.config
         tables = [table for table in (config, config.get("model"), config.get("data")) if isinstance(table, dict)]
         keys = ("classes", "num_classes", "num_labels", "vocab_size")
         given = [table.get(key) for table in tables for key in keys]
         named = [number for number in given if isinstance(number, int) and number > 1]
-        for number in dict.fromkeys(named or usual):
+        for number in dict.fromkeys(named or (usual if known is None else ())):
             yield math.log(number), f"ln {number}, {number} classes", bool(named)
 
     def moment(self, curve: Curve, at: int) -> str:

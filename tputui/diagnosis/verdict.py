@@ -18,6 +18,7 @@ LearningRule = Literal[
     "constant_metric",
     "epoch_jump",
     "validation_gap",
+    "evaluation_mode",
     "core_loss",
     "lr_scaling",
 ]

@@ -49,7 +49,9 @@ def hook(module: Any) -> None:
             batch = real_next(self)
         except StopIteration:
             with contextlib.suppress(Exception):
-                _iterators[self].has_ended = True
+                ended = _iterators[self]
+                ended.has_ended = True
+                evaluation.look_at_modules(notes.of_thread(), ended)
             raise
         with contextlib.suppress(Exception):
             if (loader := _iterators.get(self)) is not None:
@@ -104,13 +106,14 @@ def _begin_epoch(loader: LoaderNotes) -> None:
     training = notes.of_thread().training
     if loader.trains and loader.num_batches and training is not None:
         training.begin_epoch()
-    loader.num_batches, loader.has_ended = 0, False
+    loader.num_batches, loader.has_ended, loader.evals_at_first = 0, False, None
 
 
 def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
     thread = notes.of_thread()
     if not evaluation.has_gradients():
         evaluation.begin(thread, has_batch=True)
+        evaluation.look_at_modules(thread, loader)
         return
     if loader.length and loader.num_batches == loader.length:
         # A loader that keeps its iterator for all epochs.

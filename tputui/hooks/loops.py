@@ -11,7 +11,7 @@ import ast
 import linecache
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
@@ -139,17 +139,32 @@ def positions_at(caller: FrameType | None) -> list[LoopPosition]:
     return positions
 
 
-@lru_cache(maxsize=512)
-def _loops_of(code: CodeType) -> tuple[_Loop, ...]:
-    """The loops of a function, outermost first."""
+def called_at(frame: FrameType) -> Iterator[tuple[Any, int]]:
+    """What the loop that is at its next item calls, as far as that can be read, with the line of each call."""
+    variables = local_variables(frame)
+    for loop in _nodes_of(frame.f_code):
+        if isinstance(loop, ast.For) and loop.lineno <= frame.f_lineno <= (loop.iter.end_lineno or 0):
+            for call in (node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Call)):
+                yield _value(call.func, variables, frame.f_globals), call.lineno
+
+
+@lru_cache(maxsize=64)
+def _nodes_of(code: CodeType) -> list[ast.AST]:
+    """The parts of the source of a function."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError, RecursionError):
-        return ()
+        return []
     first, last = 1, 1 << 30
     if code.co_name != "<module>":
         first, last = code.co_firstlineno, max((end or 0 for _, end, _, _ in code.co_positions()), default=0)
-    nodes = [node for node in ast.walk(tree) if first <= getattr(node, "lineno", 0) <= last]
+    return [node for node in ast.walk(tree) if first <= getattr(node, "lineno", 0) <= last]
+
+
+@lru_cache(maxsize=512)
+def _loops_of(code: CodeType) -> tuple[_Loop, ...]:
+    """The loops of a function, outermost first."""
+    nodes = _nodes_of(code)
     _name_slices(nodes)
     loops = [loop for node in nodes if (loop := _loop(node)) is not None]
     return tuple(sorted(loops, key=attrgetter("first_line")))
@@ -255,7 +270,8 @@ def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any
         if isinstance(node, ast.Name):
             return variables.get(node.id, names.get(node.id))
         if isinstance(node, ast.Attribute):
-            return getattr(value(node.value), "__dict__", {}).get(node.attr)
+            held = getattr(value(node.value), "__dict__", {})
+            return held.get(node.attr, held.get("_modules", {}).get(node.attr))
         if isinstance(node, ast.Subscript):
             held = value(node.value)
             return held.get(value(node.slice)) if type(held) is dict else None
@@ -268,6 +284,6 @@ def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any
                 return len(arguments[0])
             if all(type(argument) in (int, float) for argument in arguments):
                 return _FUNCTIONS[node.func.id](*arguments)
-    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError):
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError):
         return None
     return None

@@ -73,6 +73,8 @@ class LoaderNotes:
         """Of its current epoch."""
         self.has_ended = False
         """Whether it gave all batches of that."""
+        self.evals_at_first: int | None = None
+        """`ThreadNotes.num_evals` at its first batch without gradients; None before that."""
 
     @property
     def has_epochs(self) -> bool:
@@ -118,6 +120,8 @@ class ThreadNotes:
         self.is_setting_mode = False
         """Whether `Module.train` runs, which calls itself for every part of the module."""
         self.is_evaluating = False
+        self.num_evals = 0
+        """Calls of `Module.eval`."""
         self.loader: LoaderNotes | None = None
         """That of the newest batch that was fetched with gradients."""
         self._trained: LoaderNotes | None = None

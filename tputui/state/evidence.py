@@ -54,6 +54,7 @@ Observed = (
     | ev.CompileLimitReached
     | ev.ProgramObserved
     | ev.InputStagesMeasured
+    | ev.EvaluationModeSeen
 )
 OBSERVED: tuple[type[Observed], ...] = get_args(Observed)
 """The events that `Evidence.add` takes."""
@@ -82,6 +83,8 @@ class Evidence(StateStruct):
     )
     """Packages that an observer could not attach to, and so what is not recorded."""
     input: ev.InputStagesMeasured | None = None
+    evaluated: ev.EvaluationModeSeen | None = None
+    """One with layers in training mode, if there is one."""
     phases_s: dict[ev.Phase, Seconds] = msgspec.field(default_factory=dict)
     """Seconds by phase of the process, or of the first worker, as its heartbeats sampled them."""
     num_beats: Count = 0
@@ -118,6 +121,8 @@ class Evidence(StateStruct):
                 return self._add_program(event)
             case ev.InputStagesMeasured():
                 return self._add_input(event)
+            case ev.EvaluationModeSeen():
+                return self._add_evaluated(event)
 
     def _add_compile(self, event: ev.CompileObserved, steps_done: int, epoch: int) -> bool:
         if event.count < 1 or not is_duration(event.seconds):
@@ -245,6 +250,12 @@ class Evidence(StateStruct):
         self.revision += 1
         return True
 
+    def _add_evaluated(self, event: ev.EvaluationModeSeen) -> bool:
+        if self.evaluated is None or (event.layers and not self.evaluated.layers):
+            self.evaluated = replace(event, layers=short(event.layers), user_frame=_bounded_frame(event.user_frame))
+            self.revision += 1
+        return True
+
     def add_beat(self, before: ev.HeartbeatSent | None, event: ev.HeartbeatSent) -> None:
         """Attributes the time since the heartbeat before to the phases of both."""
         since = event.t - before.t if before is not None else 0.0
@@ -297,6 +308,7 @@ def of_process(journals: Sequence[Evidence]) -> Evidence:
         whole.unsupported = _without_repeats([*whole.unsupported, *one.unsupported])
         whole.input = one.input or whole.input
         whole.times = one.times or whole.times
+        whole.evaluated = _with_layers(whole.evaluated, one.evaluated)
         if one.num_beats and not whole.num_beats:
             whole.phases_s, whole.num_beats = one.phases_s, one.num_beats
     # The counters of each journal are those of the process since it started.
@@ -323,11 +335,18 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
         programs={name: programs[name] for name in sorted(programs)},
         input=max(waiting, key=lambda one: one.waited_s, default=None),
         times=next((one.times for one in found if one.times), []),
+        evaluated=_with_layers(*(one.evaluated for one in found)),
         phases_s=first.phases_s.copy(),
         num_beats=first.num_beats,
         late_compiles=counters.late_compiles,
         late_compile_s=counters.late_compile_s,
     )
+
+
+def _with_layers(*seen: ev.EvaluationModeSeen | None) -> ev.EvaluationModeSeen | None:
+    """The first one with layers in training mode, else the first one."""
+    known = [one for one in seen if one is not None]
+    return next((one for one in known if one.layers), known[0] if known else None)
 
 
 def _without_repeats(failed: Iterable[ev.ObservationFailed]) -> list[ev.ObservationFailed]:
@@ -395,9 +414,7 @@ def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved
         for spec in event.inputs[:_SIZES_MAX]
     ]  # fmt: skip
     matmuls = event.matmuls if event.matmuls is None else [_bounded_matmul(one) for one in event.matmuls[:_SIZES_MAX]]
-    frame = event.user_frame
-    if frame is not None:
-        frame = replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function))
+    frame = event.user_frame and _bounded_frame(event.user_frame)
     unused = [
         ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX])
         for spec in event.unused_donations[:_SIZES_MAX]
@@ -409,7 +426,9 @@ def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved
 
 
 def _bounded_matmul(matmul: ev.MatmulObserved) -> ev.MatmulObserved:
-    frame = matmul.user_frame
-    if frame is not None:
-        frame = replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function))
+    frame = matmul.user_frame and _bounded_frame(matmul.user_frame)
     return replace(matmul, dtype=short(matmul.dtype), user_frame=frame)
+
+
+def _bounded_frame(frame: ev.CodeFrame) -> ev.CodeFrame:
+    return replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function), code=frame.code[:PATH_MAX])

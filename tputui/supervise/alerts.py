@@ -35,7 +35,7 @@ import msgspec
 
 from tputui import __version__
 from tputui import formatting as fmt
-from tputui.diagnosis.diagnose import VERDICT_TESTS
+from tputui.diagnosis.diagnose import verdict_tests
 from tputui.formatting import inert
 from tputui.state import conditions
 from tputui.state.conditions import Condition, InvalidCondition
@@ -372,9 +372,9 @@ class AlertRules(NamedTuple):
         table = config.get(TABLE)
         given = table if isinstance(table, Mapping) else {}
         on, targets = given.get("on") or (), given.get("targets") or ()
-        texts = list(dict.fromkeys(map(str, on)))[:CONDITIONS_MAX]
+        texts, tests = list(dict.fromkeys(map(str, on)))[:CONDITIONS_MAX], verdict_tests()
         return cls(
-            [conditions.parse(text, VERDICT_TESTS) for text in texts],
+            [conditions.parse(text, tests) for text in texts],
             [parse(str(text)) for text in targets][:TARGETS_MAX],
         )
 

@@ -42,6 +42,7 @@ TITLES: dict[RuleName, str] = {
     "constant_metric": "constant",
     "epoch_jump": "epoch pattern",
     "validation_gap": "validation gap",
+    "evaluation_mode": "eval mode",
     "core_loss": "core loss",
     "lr_scaling": "lr scaling",
 }
@@ -79,6 +80,7 @@ LOOKS_FOR: dict[RuleName, str] = {
     "constant_metric": "a loss or a result that never changes",
     "epoch_jump": "a loss that follows the place in the epoch, from the order of the data",
     "validation_gap": "validation far from training from the first evaluation on",
+    "evaluation_mode": "a model that is evaluated in training mode",
     "core_loss": "a core whose loss has another level than the others",
     "lr_scaling": "a learning rate scaled by the cores while the batch is not",
 }

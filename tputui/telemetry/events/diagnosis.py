@@ -262,6 +262,15 @@ class ObservationFailed(RuntimeEvent, frozen=True, kw_only=True, tag=True):
     """Why, in one line."""
 
 
+class EvaluationModeSeen(Event, frozen=True, kw_only=True, tag=True):
+    """A loop over a loader evaluated with a module, without gradients, and the mode of the module was seen."""
+
+    layers: Name
+    """Kinds of its layers that were in training mode, such as `Dropout, BatchNorm1d`; empty if there were none."""
+    user_frame: CodeFrame
+    """The call of the module."""
+
+
 class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
     """Time that the loader's threads spent on batches; totals since the process started. With several threads they sum
     to more than the wall time."""

@@ -77,6 +77,8 @@ class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
     """How it is derived from the configured learning rate, as text."""
     num_steps: Int = 0
     """Steps of the whole training, if that is not `num_epochs` times `steps_per_epoch`; else 0."""
+    guess_loss: float | None = None
+    """Loss of a guess by the frequencies of the labels, their entropy in nats; null if the task does not know it."""
 
 
 class EpochStarted(Event, frozen=True, kw_only=True, tag=True):

@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN, compare
+from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.session.session import Session
 from tputui.telemetry import code_record
 from tputui.ui.base import keymap
@@ -139,6 +140,7 @@ class CompareScreen(Screen[MonitorResult]):
         super().__init__()
         self._run_dirs = list(run_dirs)
         self._codes = [code_record.summary(run_dir) for run_dir in run_dirs]
+        self._recent = [RecentVerdicts() for _ in run_dirs]
         """Records of the code, which never change."""
         self._num_runs = len(run_dirs)
         self._read_only = read_only
@@ -192,7 +194,7 @@ class CompareScreen(Screen[MonitorResult]):
         if before is not None and before.snapshots is snapshots and before.comparison.base == self.view.base:
             comparison = before.comparison
         else:
-            comparison = compare(snapshots, self.view.base, self._codes)
+            comparison = compare(snapshots, self.view.base, self._codes, self._recent)
         ascii_only = isinstance(self.app, BaseApp) and self.app.ascii_only
         self._part = ComparedPart(comparison, snapshots, self.view, unread, ascii_only)
         with self.app.batch_update():
