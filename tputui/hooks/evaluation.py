@@ -79,7 +79,8 @@ def look_at_modules(thread: notes.ThreadNotes, loader: notes.LoaderNotes) -> Non
     if frame is None or loader.evals_at_first != thread.num_evals:
         return
     _num_looks += 1
-    called = [(one, line) for one, line in called_at(frame) if isinstance(one, sys.modules["torch"].nn.Module)]
+    module_type = sys.modules["torch"].nn.Module
+    called = [(module, line) for module, line in called_at(frame) if isinstance(module, module_type)]
     for module, line in called:
         code = frame.f_code
         where = user_code(code.co_filename, line, code.co_name)
