@@ -29,7 +29,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 TemplateName = Literal["torch", "commands"]
 _OF_TORCH = (
@@ -232,6 +232,16 @@ def end_template() -> None:
         _started.pop().wait()
 
 
+class _Asked(NamedTuple):
+    """What a copy runs."""
+
+    streams: list[int]
+    module: str
+    arguments: list[str]
+    cwd: str
+    env: dict[str, str]
+
+
 class _Template:
     """The template process: makes copies of itself until its connections are closed."""
 
@@ -243,18 +253,21 @@ class _Template:
         self._copies: dict[int, tuple[int, socket.socket]] = {}
         """Process id and connection for the exit code, by the descriptor that is ready once the process has ended."""
 
-    def serve(self) -> None:
-        """Returns when the tests have ended; what they left running is theirs to report."""
+    def serve(self) -> _Asked | None:
+        """Returns None when the tests have ended; what they left running is theirs to report. In a copy, returns what
+        it shall run: a program is observed with the loops that are around it, so it must not run inside of this one.
+        """
         self._accept()
         while self._connections or self._is_needed():
             ready, _, _ = select.select([self._listener.fileno(), *self._connections, *self._copies], [], [])
             for descriptor in ready:
                 if descriptor in self._copies:
                     self._report(descriptor)
-                elif descriptor in self._connections:
-                    self._copy(descriptor)
-                else:
+                elif descriptor not in self._connections:
                     self._accept()
+                elif asked := self._copy(descriptor):
+                    return asked
+        return None
 
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
@@ -275,25 +288,26 @@ class _Template:
         with answers, contextlib.suppress(BrokenPipeError):
             answers.sendall(code.to_bytes(_HEADER_BYTES, "little", signed=True))
 
-    def _copy(self, asking: int) -> None:
-        """Starts one copy, unless none is asked for any more."""
+    def _copy(self, asking: int) -> _Asked | None:
+        """Starts one copy, unless none is asked for any more; returns in it what it shall run."""
         connection, size = self._connections[asking], _HEADER_BYTES
         header, descriptors, _, _ = socket.recv_fds(connection, size, _NUM_STREAMS + 1, socket.MSG_WAITALL)
         if not header:
             self._connections.pop(asking).close()
-            return
+            return None
         message = connection.recv(int.from_bytes(header, "little"), socket.MSG_WAITALL)
         *streams, answers = descriptors
         pid = os.fork()
         if pid == 0:
             os.close(answers)
             self._close()
-            _run(streams, *json.loads(message))
+            return _Asked(streams, *json.loads(message))
         for descriptor in streams:
             os.close(descriptor)
         answering = socket.socket(fileno=answers)
         answering.sendall(pid.to_bytes(_HEADER_BYTES, "little"))
         self._copies[os.pidfd_open(pid)] = (pid, answering)
+        return None
 
     def _close(self) -> None:
         """Closes, in a copy, what belongs to the template."""
@@ -304,18 +318,17 @@ class _Template:
             answers.close()
 
 
-def _run(streams: list[int], module: str, arguments: list[str], cwd: str, env: dict[str, str]) -> None:
-    """Runs the module in a copy, and ends the process as the interpreter ends."""
-    for number, descriptor in enumerate(streams):
+def _become(asked: _Asked) -> None:
+    """Gives a copy its streams, directory and environment."""
+    for number, descriptor in enumerate(asked.streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    os.chdir(cwd)
+    os.chdir(asked.cwd)
     os.environ.clear()
-    os.environ.update(env)
+    os.environ.update(asked.env)
     time.tzset()
-    sys.path[:0] = [entry for entry in env.get("PYTHONPATH", "").split(os.pathsep) if entry and entry not in sys.path]
-    # The interpreter's own way out: it waits for threads, calls what is registered, and flushes.
-    sys.exit(run_as_main(module, arguments))
+    added = asked.env.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [entry for entry in added if entry and entry not in sys.path]
 
 
 def run_as_main(module: str, arguments: list[str]) -> Any:
@@ -340,7 +353,12 @@ def main() -> None:
         importlib.import_module(name)
     # The copies share these pages as long as their garbage collector leaves them alone.
     gc.freeze()
-    _Template(listener, Path(path)).serve()
+    asked = _Template(listener, Path(path)).serve()
+    if asked is not None:
+        _become(asked)
+        # The interpreter's own way out: it waits for threads, calls what is registered, and flushes.
+        if code := run_as_main(asked.module, asked.arguments):
+            sys.exit(code)
 
 
 def _of_commands() -> list[str]:

@@ -40,6 +40,8 @@ SETTINGS = {
     # Most runs train a few steps, which gain nothing from the seconds that the compiler spends on optimisation.
     "XLA_FLAGS": "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1",
+    # The tests themselves fill the cores: further threads of torch in each process only wait for them.
+    "OMP_NUM_THREADS": "1",
 }
 OWN = frozenset({".pytest_cache", "__pycache__", ".mypy_cache", ".ruff_cache", "snapshot_report.html"})
 """What pytest and its like leave, at the top of a directory."""

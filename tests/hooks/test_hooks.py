@@ -49,7 +49,7 @@ def told(folder: Path, way: str) -> Told:
 
 
 def told_alone(folder: Path, way: str) -> Told:
-    """As `told`, of a process of its own: loops and errors of a copy are inside those of the template."""
+    """As `told`, of a process of its own, as a user starts it: an error of a copy is caught by the template."""
     done = subprocess.run(
         [sys.executable, "-m", MODULE, way],
         env=environment(folder),
@@ -114,7 +114,7 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
 
 
 def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "parts").snapshot
+    snapshot = told(tmp_path, "parts").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 8), (2, 16)]
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
     planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
@@ -122,7 +122,7 @@ def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tm
 
 
 def test_epochs_that_take_the_first_batches_of_a_loader_are_planned_so_from_the_first_step_on(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "sliced").snapshot
+    snapshot = told(tmp_path, "sliced").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 6), (2, 12)]
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
     planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
@@ -181,12 +181,12 @@ def test_of_evaluations_in_each_short_epoch_those_that_print_are_told(tmp_path: 
 
 
 def test_a_batch_fetched_before_the_step_that_needs_it_is_of_that_step(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "ahead").snapshot
+    snapshot = told(tmp_path, "ahead").snapshot
     assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60]
 
 
 def test_a_loader_that_begins_again_in_a_loop_of_steps_ends_epochs_and_not_the_training(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "cycled").snapshot
+    snapshot = told(tmp_path, "cycled").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs][:2] == [(1, 4), (2, 8)]
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 10)
@@ -194,14 +194,14 @@ def test_a_loader_that_begins_again_in_a_loop_of_steps_ends_epochs_and_not_the_t
 
 @pytest.mark.parametrize("way", ["counted", "rounds", "endless", "left"])
 def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) -> None:
-    snapshot = told_alone(tmp_path, way).snapshot
+    snapshot = told(tmp_path, way).snapshot
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 12)
     assert not snapshot.epochs
 
 
 def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_steps(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "by_hand").snapshot
+    snapshot = told(tmp_path, "by_hand").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
@@ -209,7 +209,7 @@ def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_st
 
 @pytest.mark.parametrize(("way", "plans"), [("folds", {(6, 3)}), ("search", {(2, 3), (4, 3), (6, 3)})])
 def test_trainings_one_after_the_other_count_on(tmp_path: Path, way: str, plans: set[tuple[int, int]]) -> None:
-    script = told_alone(tmp_path, way)
+    script = told(tmp_path, way)
     assert script.losses == [np.float32(value) for value in script.printed["loss"]]
     assert [(epoch.epoch, epoch.step) for epoch in script.snapshot.epochs] == [(n, 3 * n) for n in range(1, 7)]
     np.testing.assert_allclose([epoch.lr for epoch in script.snapshot.epochs], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
@@ -219,21 +219,21 @@ def test_trainings_one_after_the_other_count_on(tmp_path: Path, way: str, plans:
 
 
 def test_loaders_of_one_epoch_each_show_the_epochs_and_their_loop_how_many(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "renewed").snapshot
+    snapshot = told(tmp_path, "renewed").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
 def test_loaders_of_one_part_of_an_epoch_each_begin_none(tmp_path: Path) -> None:
-    snapshot = told_alone(tmp_path, "both").snapshot
+    snapshot = told(tmp_path, "both").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 6), (2, 12)]
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (2, 12)
 
 
 def test_optimizers_that_take_turns_lose_no_loss_of_the_training(tmp_path: Path) -> None:
-    script = told_alone(tmp_path, "turns")
+    script = told(tmp_path, "turns")
     assert [value for value in script.losses if value == value] == [np.float32(v) for v in script.printed["loss"]]
     assert script.metrics["loss_v"] == script.printed["loss_v"]
     snapshot = script.snapshot
@@ -243,7 +243,7 @@ def test_optimizers_that_take_turns_lose_no_loss_of_the_training(tmp_path: Path)
 
 
 def test_optimizers_with_one_line_for_all_losses_that_take_turns_count_their_steps(tmp_path: Path) -> None:
-    script = told_alone(tmp_path, "shifts")
+    script = told(tmp_path, "shifts")
     assert script.losses == [np.float32(value) for value in script.printed["loss"]]
     snapshot = script.snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 9), (2, 18)]
@@ -253,7 +253,7 @@ def test_optimizers_with_one_line_for_all_losses_that_take_turns_count_their_ste
 
 
 def test_an_optimizer_that_steps_between_those_of_another_from_the_same_line_makes_no_step(tmp_path: Path) -> None:
-    script = told_alone(tmp_path, "team")
+    script = told(tmp_path, "team")
     assert script.steps == [int(step) for step in script.printed["loss"]]
 
 

@@ -10,7 +10,9 @@ import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tests import forked
 from tests.deadline import DEADLINE_S
+from tests.observers import __name__ as package
 from tputui.diagnosis.program_rules import ALL_REPLICATED_BYTES
 from tputui.telemetry import events as ev
 from tputui.telemetry.journal import Tail
@@ -25,6 +27,19 @@ def observe(files: list[Path], folder: Path, **variables: str) -> list[ev.Event]
     environ = environment(folder, **variables)
     command = [sys.executable, "-c", _RUN_ALL, *map(str, files)]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, cwd=folder)
+    return _ended(done, folder)
+
+
+def observe_in_copy(file: Path, folder: Path, *arguments: str, **variables: str) -> list[ev.Event]:
+    """Runs a program of torch in a process that has imported it; returns what its observers wrote. Without a
+    `TPUTUI_RUN_DIR` they are not started, as if the import were still to come.
+    """
+    environ = environment(folder, **variables)
+    done = forked.run(f"{package}.copied", str(file), *arguments, env=environ, timeout=DEADLINE_S, cwd=folder)
+    return _ended(done, folder)
+
+
+def _ended(done: subprocess.CompletedProcess[str], folder: Path) -> list[ev.Event]:
     assert done.returncode == 0, done.stderr
     assert "CACHE MISS" not in done.stderr, "messages that the user did not ask for are not shown"
     return observed_in(folder / "run")

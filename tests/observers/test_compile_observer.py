@@ -14,12 +14,11 @@ from tputui.telemetry import events as ev
 PROGRAMS = observed.PROGRAMS / "torch_compile"
 MOVED = """
 import os
-run_dir = os.environ.pop("TPUTUI_RUN_DIR")
 import torch
 import torch._dynamo
 from tputui.observers import autoload
 del torch._dynamo.utils.NAME
-os.environ["TPUTUI_RUN_DIR"] = run_dir
+os.environ["TPUTUI_RUN_DIR"] = os.path.abspath("run")
 autoload.torch_imported()
 """
 """A torch in which a name has moved since the observer was written."""
@@ -103,7 +102,7 @@ def test_programs_of_modules_and_backward_passes_are_named(events: list[ev.Event
 )
 def test_a_torch_that_is_not_supported_is_named(name: str, missing: list[str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(MOVED.replace("NAME", name))
-    [failed] = observed.observe([tmp_path / "train.py"], tmp_path)[1:]
+    [failed] = observed.observe_in_copy(tmp_path / "train.py", tmp_path, TPUTUI_RUN_DIR="")[1:]
     assert isinstance(failed, ev.ObservationFailed)
     assert (failed.package, failed.missing) == ("torch", missing)
     assert failed.version.startswith(version("torch"))
@@ -112,7 +111,7 @@ def test_a_torch_that_is_not_supported_is_named(name: str, missing: list[str], t
 
 def test_a_torch_that_reports_no_compilation_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(COMPILED)
-    [failed] = observed.observe([tmp_path / "train.py"], tmp_path)[1:]
+    [failed] = observed.observe_in_copy(tmp_path / "train.py", tmp_path)[1:]
     assert isinstance(failed, ev.ObservationFailed)
     assert failed.missing == ["compilations", "graph breaks", "compile limits"]
     assert failed.reason == "torch._dynamo.config.log_compilation_metrics is switched off"
@@ -127,7 +126,7 @@ def test_the_changed_input_is_that_of_the_module_which_is_compiled_again(tmp_pat
 
 def test_torch_compiles_no_function_of_ours(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SKIPPED)
-    assert observed.observe([tmp_path / "train.py"], tmp_path) == []
+    assert observed.observe_in_copy(tmp_path / "train.py", tmp_path) == []
 
 
 @pytest.mark.parametrize(

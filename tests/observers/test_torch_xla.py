@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.observers import __name__ as package
-from tests.observers.observed import environment
+from tests.observers.observed import observe_in_copy
 from tests.test_reporter_api import of_type, read_events
 from tputui.diagnosis.diagnose import diagnose, diagnose_rehearsal
 from tputui.diagnosis.rehearsal import steps_of
@@ -337,10 +335,8 @@ def launched(folder: Path, kind: str, steps: int, **variables: str) -> Snapshot:
     """A program that `torch_xla.launch` runs in four threads, as it is observed."""
     if find_spec("torch_xla") is None:
         pytest.skip("needs torch_xla")
-    environ = environment(folder, PJRT_DEVICE="CPU", CPU_NUM_DEVICES="4", TF_CPP_MIN_LOG_LEVEL="2", **variables)
-    command = [sys.executable, str(LAUNCHED), kind, str(steps)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    variables = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "4", "TF_CPP_MIN_LOG_LEVEL": "2", **variables}
+    observe_in_copy(LAUNCHED, folder, kind, str(steps), **variables)
     return session.load(folder / "run")
 
 
