@@ -191,9 +191,9 @@ ENTRIES: dict[RuleName, Entry] = {
     ),
     "garbage": Entry(
         "Python's garbage collector takes 5 % of the time of the steps or more, by `gc.callbacks` of a process that "
-        "reports steps. A collection of the oldest generation traverses every object in memory, such as those of a "
-        "data set of lists and dicts. Two calls of a function per collection are what it costs. Training by the engine "
-        "does not measure it.",
+        "reports steps, such as those of the engine. A collection of the oldest generation traverses every object in "
+        "memory, such as those of a data set of lists and dicts. Two calls of a function per collection are what it "
+        "costs.",
         "long/collected_examples.py",
         (("model = torch.nn.Linear(64, 1)\n", "gc.collect()\ngc.freeze()\nmodel = torch.nn.Linear(64, 1)\n"),),
         steps=0,
