@@ -22,6 +22,7 @@ from tputui.observers import autoload
 autoload.jax_started()
 """
 """A JAX in which a name has moved since the observer was written."""
+COUNTED = {"op_by_op", "device_put"}
 EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
 
 
@@ -118,7 +119,8 @@ def test_a_function_defined_anew_and_reads_in_each_step_are_found_at_their_lines
 
 @pytest.mark.slow
 def test_every_faulty_program_is_found_at_its_line_and_no_healthy_one(tmp_path: Path) -> None:
-    files = sorted(JAX.glob("*.py"))
+    # A process counts the operations of a step once, so that the suite of these programs runs each by itself.
+    files = [file for file in sorted(JAX.glob("*.py")) if not COUNTED & {rule for rule, _ in observed.faults_of(file)}]
     events = observed.observe(files, tmp_path, **EIGHT)
     _assert_found(files, events)
     assert sum(bool(observed.faults_of(file)) for file in files) >= 7

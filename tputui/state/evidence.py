@@ -53,6 +53,7 @@ Observed = (
     | ev.GraphBroken
     | ev.CompileLimitReached
     | ev.ProgramObserved
+    | ev.DispatchesCounted
     | ev.InputStagesMeasured
 )
 OBSERVED: tuple[type[Observed], ...] = get_args(Observed)
@@ -81,6 +82,8 @@ class Evidence(StateStruct):
         default_factory=list
     )
     """Packages that an observer could not attach to, and so what is not recorded."""
+    dispatches: ev.DispatchesCounted | None = None
+    """The newest steps whose calls were counted, or those of the process with most."""
     input: ev.InputStagesMeasured | None = None
     phases_s: dict[ev.Phase, Seconds] = msgspec.field(default_factory=dict)
     """Seconds by phase of the process, or of the first worker, as its heartbeats sampled them."""
@@ -116,6 +119,8 @@ class Evidence(StateStruct):
                 return self._add_break(event)
             case ev.ProgramObserved():
                 return self._add_program(event)
+            case ev.DispatchesCounted():
+                return self._add_dispatches(event)
             case ev.InputStagesMeasured():
                 return self._add_input(event)
 
@@ -237,6 +242,19 @@ class Evidence(StateStruct):
             self.revision += 1
         return True
 
+    def _add_dispatches(self, event: ev.DispatchesCounted) -> bool:
+        lines = event.lines[:_SIZES_MAX]
+        counts = [n for one in lines for n in (one.count, one.num_bytes, one.samples or 0)]
+        if event.steps < 1 or event.samples < 1 or min(counts, default=0) < 0:
+            return False
+        bounded = [
+            replace(one, names=[short(name) for name in one.names[:_DIMENSIONS_MAX]], user_frame=_bounded_frame(one))
+            for one in lines
+        ]
+        self.dispatches = replace(event, program=short(event.program), lines=bounded)
+        self.revision += 1
+        return True
+
     def _add_input(self, event: ev.InputStagesMeasured) -> bool:
         if event.batches < 0 or not is_duration(event.waited_s) or not all(map(is_duration, event.stages_s.values())):
             return False
@@ -296,6 +314,7 @@ def of_process(journals: Sequence[Evidence]) -> Evidence:
         whole.programs.update(one.programs)
         whole.unsupported = _without_repeats([*whole.unsupported, *one.unsupported])
         whole.input = one.input or whole.input
+        whole.dispatches = one.dispatches or whole.dispatches
         whole.times = one.times or whole.times
         if one.num_beats and not whole.num_beats:
             whole.phases_s, whole.num_beats = one.phases_s, one.num_beats
@@ -311,6 +330,7 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
     counters = max(found, key=lambda one: (one.late_compile_s, one.late_compiles), default=Evidence())
     waiting = [one.input for one in found if one.input is not None]
     first = next((one for one in found if one.num_beats), Evidence())
+    counted = [one.dispatches for one in found if one.dispatches is not None]
     windows = _worst(found, lambda one: one.windows)
     programs = {name: program for one in reversed(found) for name, program in one.programs.items()}
     return Evidence(
@@ -321,6 +341,7 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
         windows=_of_ranks(windows),
         unsupported=_without_repeats([item for one in found for item in one.unsupported]),
         programs={name: programs[name] for name in sorted(programs)},
+        dispatches=max(counted, key=lambda one: sum(line.count for line in one.lines) / one.steps, default=None),
         input=max(waiting, key=lambda one: one.waited_s, default=None),
         times=next((one.times for one in found if one.times), []),
         phases_s=first.phases_s.copy(),
@@ -395,9 +416,7 @@ def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved
         for spec in event.inputs[:_SIZES_MAX]
     ]  # fmt: skip
     matmuls = event.matmuls if event.matmuls is None else [_bounded_matmul(one) for one in event.matmuls[:_SIZES_MAX]]
-    frame = event.user_frame
-    if frame is not None:
-        frame = replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function))
+    frame = _bounded_frame(event)
     unused = [
         ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX])
         for spec in event.unused_donations[:_SIZES_MAX]
@@ -409,7 +428,9 @@ def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved
 
 
 def _bounded_matmul(matmul: ev.MatmulObserved) -> ev.MatmulObserved:
-    frame = matmul.user_frame
-    if frame is not None:
-        frame = replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function))
-    return replace(matmul, dtype=short(matmul.dtype), user_frame=frame)
+    return replace(matmul, dtype=short(matmul.dtype), user_frame=_bounded_frame(matmul))
+
+
+def _bounded_frame(of: ev.ProgramObserved | ev.MatmulObserved | ev.DispatchedCalls) -> ev.CodeFrame | None:
+    frame = of.user_frame
+    return frame and replace(frame, file=frame.file[-PATH_MAX:], function=short(frame.function))
