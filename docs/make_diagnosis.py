@@ -71,7 +71,7 @@ ENTRIES: dict[RuleName, Entry] = {
         "or a batch of the evaluation. It is a finding from the fifth size on, if a program compiles again for the "
         "same inputs, or if a number or anything else but a size changes for the third time. JAX compiles each "
         "operation outside of a compiled function by itself: all programs at a line have one verdict, with their cost "
-        "together.",
+        "together. So have lines of a file that compile again for the same changes of sizes or numbers, at the first.",
         "torch_xla/roll_by_step.py",
         (
             (
