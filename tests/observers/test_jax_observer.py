@@ -119,8 +119,8 @@ def test_a_function_defined_anew_and_reads_in_each_step_are_found_at_their_lines
 
 @pytest.mark.slow
 def test_every_faulty_program_is_found_at_its_line_and_no_healthy_one(tmp_path: Path) -> None:
-    # A process counts the operations of a step once, and one fault may compile at two lines: the suite of these programs
-    # runs each by itself and judges the verdicts.
+    # A process counts the operations of a step once, and one fault may compile at two lines: the suite of these
+    # programs runs each by itself and judges the verdicts.
     files = [file for file in sorted(JAX.glob("*.py")) if not COUNTED & {rule for rule, _ in observed.faults_of(file)}]
     files.remove(JAX / "two_functions.py")
     events = observed.observe(files, tmp_path, **EIGHT)
