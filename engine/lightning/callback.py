@@ -93,7 +93,7 @@ class LoopCallback(Callback):
 
     def conclude(self, trained: str) -> str:
         """As `CheckpointManager.conclude`."""
-        self._events.tracer.close(self.position.step)
+        self._events.end_training(self.position)
         return self._manager.conclude(trained)
 
     @property
@@ -208,7 +208,7 @@ class LoopCallback(Callback):
         """Reports the steps before a failure."""
         self._reporter.steps.report_before_failure(self.position)
         if isinstance(exception, Stopped):
-            self._events.tracer.close(self.position.step)
+            self._events.end_training(self.position)
 
     def _begin_epoch(self) -> None:
         if self._in_epoch:

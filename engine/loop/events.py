@@ -21,7 +21,16 @@ from engine.parallel.base import Strategy
 from engine.task import Plan
 from engine.xla import backend
 from engine.xla.runtime_counters import DeviceMemory, ProgramCounters
-from tputui.reporting import Progress, Reporter, Request, RequestServer, SectionTimer, StepTimes, StepTracer
+from tputui.reporting import (
+    Collections,
+    Progress,
+    Reporter,
+    Request,
+    RequestServer,
+    SectionTimer,
+    StepTimes,
+    StepTracer,
+)
 from tputui.reporting import events as ev
 
 _MIN_S = 1e-6
@@ -69,6 +78,7 @@ class EventEmitter:
         self._newest_memory: ev.MemorySampled | None = None
         self.times = StepTimes()
         """Wall times of the steps since the last report."""
+        self._collections = Collections()
         self._timed = (0, "")
         self._waited_s = 0.0
         """Wait for batches up to the last report of the epoch."""
@@ -116,9 +126,16 @@ class EventEmitter:
     def begin_training(self, at: Position, planned: ev.TrainingPlanned) -> None:
         """Training begins at the position: emits topology, plan and device memory."""
         self.progress.reported_step = at.step if self.telemetry else None
+        if self.telemetry:
+            self._collections.start()
         self._declare_topology()
         self.emit(replace(planned, t=time.time(), first_step=at.step + 1))
         self._report_memory()
+
+    def end_training(self, at: Position) -> None:
+        """No step follows: ends a profile, and counts no garbage collections any more."""
+        self._collections.stop()
+        self.tracer.close(at.step)
 
     def begin_epoch(self, at: Position) -> None:
         """Restarts the section timer and the pace."""
@@ -184,6 +201,7 @@ class EventEmitter:
         sections_s = self.sections.totals()
         waited_s = sections_s.get("data", 0.0)
         before, self._waited_s = self._waited_s, waited_s
+        collections, collections_s = self._collections.take()
         self.emit(
             ev.ProgressReported(
                 t=time.time(),
@@ -198,6 +216,8 @@ class EventEmitter:
                 timed_steps=self._timed[0],
                 steps_s=self._timed[1],
                 waited_s=max(0.0, waited_s - before),
+                collections=collections,
+                collections_s=collections_s,
             )
         )
 

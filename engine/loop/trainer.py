@@ -124,9 +124,9 @@ class Trainer:
                 raise OutOfMemory(page) from error
             self.reporter.report_before_failure(self.position)
             if isinstance(error, Stopped):
-                self.events.tracer.close(self.position.step)
+                self.events.end_training(self.position)
             raise
-        self.events.tracer.close(self.position.step)
+        self.events.end_training(self.position)
         epochs = self._plan.config.epochs
         return self._manager.conclude(f"{epochs} epoch{'s' if epochs != 1 else ''} trained")
 

@@ -556,3 +556,27 @@ def test_the_rank_that_reads_most_is_judged_and_named() -> None:
 def test_ranks_that_each_log_now_and_then_are_no_finding() -> None:
     windows = [msgspec.structs.replace(window(10), rank=rank) for rank in range(8)]
     assert by_rule(verdicts(*windows, counters(reads=8 * STEPS // 10)), "sync") == []
+
+
+def _sizes_at(line: int, sizes: list[int], name: str) -> list[ev.CompileObserved]:
+    """A line that compiles for each size of an input."""
+    return [
+        compiled(
+            20 + step,
+            1.0,
+            runtime="jax",
+            user_frame=frame(line),
+            changed_inputs=change(f"f32[{before},8]", f"f32[{now},8]", name),
+        )
+        for step, (before, now) in enumerate(pairwise(sizes))
+    ]
+
+
+def test_lines_that_compile_for_the_same_sizes_have_one_verdict_with_the_cost_of_both() -> None:
+    sizes = list(range(10, 20))
+    both = [*_sizes_at(41, sizes, "images"), *_sizes_at(44, sizes, "inputs")]
+    (verdict,) = by_rule(verdicts(*both), "recompile")
+    assert (verdict.line, verdict.lost_s) == (41, 18.0)
+    assert any(line.endswith("at train.py:44") for line in verdict.evidence)
+    apart = [*_sizes_at(41, sizes, "images"), *_sizes_at(44, list(range(30, 40)), "inputs")]
+    assert {one.line for one in by_rule(verdicts(*apart), "recompile")} == {41, 44}

@@ -161,3 +161,14 @@ def test_a_constant_of_the_task_that_changes_is_found_by_line(runs_dir: Path) ->
     assert {change.name for event in explained for change in event.changed_inputs or []} >= {"constant of roll"}
     assert {one.program for one in run.all(ev.ProgramObserved)} == {"step"}
     assert sum(event.count for event in late) == last(run).recompiles
+
+
+def test_garbage_collections_of_a_run_are_reported_with_their_time(tmp_path: Path) -> None:
+    text = WAITING.replace("waiting_step_task:Median", "collecting_task:CollectedLine")
+    options = ["epochs=1", "data.num_train=512", "data.workers=0"]
+    run = runs_to_end(make(tmp_path, "collecting", options, text=text, cwd=ROOT))
+    reports = run.all(ev.ProgressReported)
+    assert reports[-1].step == 512 // 16
+    # Later batches may be read ahead of the first step, before which nothing is counted, and after the last report.
+    assert sum(report.collections[2] for report in reports) >= 8
+    assert all(report.collections_s[2] > 0 for report in reports if report.collections[2])

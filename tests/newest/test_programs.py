@@ -17,6 +17,8 @@ OBSERVED = {
     "compile_limit": "functions that are compiled no more, with the line of the call",
     "sync": "reads that wait for the device, with their line",
     "donation": "donated inputs that cannot be reused, with the line of the call",
+    "op_by_op": "operations outside of jit, with their line and number in a step",
+    "device_put": "arrays that each step moves or copies again, with their line",
     "replicated": "inputs that every device has a whole copy of, with the line of the call",
 }
 HEALTHY = "healthy programs without a finding"

@@ -91,6 +91,11 @@ def _of_jax(run: DiagnosedRun) -> str | None:
     return None if "jax" in _runtimes(run) else "the run does not use JAX"
 
 
+def _dispatches(run: DiagnosedRun) -> str | None:
+    is_counted = run.evidence.dispatches is not None
+    return None if is_counted else _of_jax(run) or run.unsupported("dispatches") or "too few steps without compilations"
+
+
 def _compilations(run: DiagnosedRun) -> str | None:
     if run.evidence.compiles:
         return None
@@ -124,6 +129,8 @@ _REASONS: Mapping[RuleName, Callable[[DiagnosedRun], str | None]] = {
     "compile_cache": _compilations,
     "donation": _of_jax,
     "replicated": _of_jax,
+    "op_by_op": _dispatches,
+    "device_put": _dispatches,
     "garbage": _collections,
     "padding": _evaluation,
     "batch_multiple": _batch,

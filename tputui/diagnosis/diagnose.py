@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tputui.diagnosis import (
     compile_rules,
     device_rules,
+    dispatch_rules,
     host_rules,
     input_rules,
     memory_rules,
@@ -45,6 +46,8 @@ RULES: tuple[Rule, ...] = (
     program_rules.compile_cache,
     program_rules.donations,
     program_rules.replicated_inputs,
+    dispatch_rules.operations,
+    dispatch_rules.copies,
     compile_rules.batch_multiple,
     compile_rules.feature_multiple,
     compile_rules.precision,

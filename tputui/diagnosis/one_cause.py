@@ -2,7 +2,8 @@
 
 An operation whose result has another shape in every step runs on the host, and what takes its result compiles again. A
 function that compiles again and again is compiled no more at the limit. The rest of a function behind a graph break
-compiles for each number that is passed on to it. Steps that wait for their batch in a rhythm are steps that wait.
+compiles for each number that is passed on to it. What changes in the same way at several lines is one batch or one
+number. Steps that wait for their batch in a rhythm are steps that wait.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tputui.telemetry.events import RESULT_OF
 
 def with_one_verdict_per_cause(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts; those with one cause are one."""
-    by_result = [*_with_one_per_result(run, verdicts)]
+    by_result = [*_with_one_per_change(run, [*_with_one_per_result(run, verdicts)])]
     return list(_with_one_per_wait(_with_one_per_break([*_with_one_per_limit(by_result)])))
 
 
@@ -96,6 +97,26 @@ def _call(verdict: Verdict) -> tuple[object, ...]:
     return verdict.file, verdict.line, verdict.text.partition("` ")[0]
 
 
+def _with_one_per_change(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
+    """The verdicts; those on compilations for the same changes of sizes or numbers are joined at the first line."""
+    changes: dict[tuple[object, ...], object] = {}
+    for group in run.evidence.compiles:
+        same = frozenset((change.before, change.now) for change in group.changes or ())
+        if not group.warm_up and len(same) > 1 and all(before and now for before, now in same):
+            changes.setdefault((group.line.file, group.line.line), (group.runtime, group.line.file, same))
+    joined: dict[object, list[Verdict]] = {}
+    for verdict in verdicts:
+        is_recompile = (verdict.rule, verdict.status) == ("recompile", "found")
+        cause = changes.get((verdict.file, verdict.line)) if is_recompile else None
+        joined.setdefault(cause or id(verdict), []).append(verdict)
+    for parts in joined.values():
+        parts.sort(key=lambda part: part.line or 0)
+        # Of several programs at a line, it is not known which of them changed so.
+        if len({part.line for part in parts}) == len(parts) > 1:
+            parts = [_join(run, parts[0].fix, parts)]
+        yield from parts
+
+
 def _with_one_per_result(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The verdicts; those on one such operation are joined to the first of them, with the cost of all."""
     operators = _operators(run)
@@ -108,7 +129,9 @@ def _with_one_per_result(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iter
         else:
             yield verdict
     for (operator, _), parts in joined.items():
-        yield _join(run, operator, parts)
+        # The compilations first: they cost most, and their line is that of the operation.
+        parts.sort(key=lambda part: (part.status != "found", part.rule != "recompile", -(part.lost_s or 0.0)))
+        yield _join(run, replacement(operator), parts)
 
 
 def _operators(run: DiagnosedRun) -> dict[Line, str]:
@@ -130,8 +153,8 @@ def _is_about(verdict: Verdict, line: Line, operator: str) -> bool:
     return verdict.rule == "fallback" and same and verdict.text.startswith(f"{operator} ")
 
 
-def _join(run: DiagnosedRun, operator: str, parts: Sequence[Verdict]) -> Verdict:
-    parts = sorted(parts, key=lambda part: (part.status != "found", part.rule != "recompile", -(part.lost_s or 0.0)))
+def _join(run: DiagnosedRun, fix: str, parts: Sequence[Verdict]) -> Verdict:
+    """The first one, with the cost and the evidence of all."""
     first, *others = parts
     evidence = list(first.evidence)
     for other in others:
@@ -140,12 +163,10 @@ def _join(run: DiagnosedRun, operator: str, parts: Sequence[Verdict]) -> Verdict
     joined = list(dict.fromkeys(other.rule for other in others if other.status == "found" and other.rule != first.rule))
     costs = [part.lost_s for part in parts if part.lost_s is not None and part.status == "found"]
     if first.status != "found" or not costs:
-        return replace(first, evidence=evidence, fix=replacement(operator), joined=joined)
+        return replace(first, evidence=evidence, fix=fix, joined=joined)
     lost_s = min(sum(costs), run.wall_s)
     # What host and device do at the same time on a CPU is no gain, so that only the compilations are.
     timed = sum(part.lost_s or 0.0 for part in parts if part.speedup is not None)
     gain = run.gain(min(timed, run.wall_s), run.training_s(timed)) if timed else {}
     share = lost_s / run.wall_s if run.wall_s > 0 else None
-    return replace(
-        first, lost_s=lost_s, share=share, evidence=evidence, fix=replacement(operator), joined=joined, **gain
-    )
+    return replace(first, lost_s=lost_s, share=share, evidence=evidence, fix=fix, joined=joined, **gain)

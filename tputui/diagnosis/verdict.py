@@ -39,6 +39,8 @@ RuleName = Literal[
     "compile_cache",
     "donation",
     "replicated",
+    "op_by_op",
+    "device_put",
     "extra_execution",
     "padding",
     "batch_multiple",

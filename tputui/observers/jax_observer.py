@@ -28,6 +28,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers import jax_programs
+from tputui.observers.jax_dispatch import JaxDispatches
 from tputui.observers.jax_reads import JaxReads
 from tputui.observers.sinks import CompileReports, attaching, observes_all, process_sink
 from tputui.observers.user_frames import NO_USER_FRAME, UserLine, user_line
@@ -263,8 +264,9 @@ class _Program:
 class JaxCompiles:
     """Reports the compilations of this process."""
 
-    def __init__(self, jax: Any, on_backend: Callable[[str], None]) -> None:
-        """`on_backend` is called with the name of the backend, at the first compilation."""
+    def __init__(self, jax: Any, on_backend: Callable[[str], None], on_compiled: Callable[[], None]) -> None:
+        """`on_backend` is called with the name of the backend, at the first compilation; `on_compiled` at each."""
+        self._on_any = on_compiled
         self._backend: Callable[[], str] | None = getattr(jax, "default_backend", None)
         self._devices: Callable[[], list[Any]] = jax.devices
         self._on_backend = on_backend
@@ -319,6 +321,7 @@ class JaxCompiles:
                     backend, self._backend = self._backend, None
                     self._on_backend(backend())
                     _declare(self._devices())
+                self._on_any()
                 self._on_compiled(seconds, str(facts.get("fun_name") or ""), sys._getframe(1))
             except Exception:  # noqa: BLE001, RUF100 - it would end the compilation
                 pass
@@ -478,8 +481,16 @@ def start() -> None:
             callbacks = JaxCallbacks(reads.paused)
             _started.append(callbacks)
             os.register_at_fork(after_in_child=callbacks.after_fork)
+        dispatches: JaxDispatches | None = None
+        with attaching("jax", "jax", "dispatches"):
+            dispatches = JaxDispatches()
+            os.register_at_fork(after_in_child=dispatches.after_fork)
         with attaching("jax", "jax", "compilations"):
-            compiles = JaxCompiles(jax, reads.on_backend if reads is not None else lambda _: None)
+            compiles = JaxCompiles(
+                jax,
+                reads.on_backend if reads is not None else lambda _: None,
+                dispatches.compiled if dispatches is not None else lambda: None,
+            )
             _started.append(compiles)
             os.register_at_fork(after_in_child=compiles.after_fork)
 

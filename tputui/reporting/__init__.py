@@ -18,7 +18,7 @@ from tputui.reporting.run import Run
 from tputui.reporting.section_timer import TRACE_PARTS, SectionTimer
 from tputui.reporting.stacks import dump_on_signal as dump_stacks_on_signal
 from tputui.reporting.start import start
-from tputui.reporting.step_times import StepTimes
+from tputui.reporting.step_times import Collections, StepTimes
 from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events
 from tputui.telemetry.files import becoming, open_new, read_small
@@ -38,6 +38,7 @@ __all__ = [
     "TRACE_PARTS",
     "AverageMeter",
     "BestEpoch",
+    "Collections",
     "Manifest",
     "Progress",
     "ReportedProcess",

@@ -53,6 +53,7 @@ Observed = (
     | ev.GraphBroken
     | ev.CompileLimitReached
     | ev.ProgramObserved
+    | ev.DispatchesCounted
     | ev.InputStagesMeasured
     | ev.EvaluationModeSeen
 )
@@ -82,6 +83,8 @@ class Evidence(StateStruct):
         default_factory=list
     )
     """Packages that an observer could not attach to, and so what is not recorded."""
+    dispatches: ev.DispatchesCounted | None = None
+    """The newest steps whose calls were counted, or those of the process with most."""
     input: ev.InputStagesMeasured | None = None
     evaluated: ev.EvaluationModeSeen | None = None
     """One with layers in training mode, if there is one."""
@@ -119,6 +122,8 @@ class Evidence(StateStruct):
                 return self._add_break(event)
             case ev.ProgramObserved():
                 return self._add_program(event)
+            case ev.DispatchesCounted():
+                return self._add_dispatches(event)
             case ev.InputStagesMeasured():
                 return self._add_input(event)
             case ev.EvaluationModeSeen():
@@ -242,6 +247,23 @@ class Evidence(StateStruct):
             self.revision += 1
         return True
 
+    def _add_dispatches(self, event: ev.DispatchesCounted) -> bool:
+        lines = event.lines[:_SIZES_MAX]
+        counts = [n for one in lines for n in (one.count, one.num_bytes, one.samples or 0)]
+        if event.steps < 1 or event.samples < 1 or min(counts, default=0) < 0:
+            return False
+        bounded = [
+            replace(
+                one,
+                names=[short(name) for name in one.names[:_DIMENSIONS_MAX]],
+                user_frame=one.user_frame and _bounded_frame(one.user_frame),
+            )
+            for one in lines
+        ]
+        self.dispatches = replace(event, program=short(event.program), lines=bounded)
+        self.revision += 1
+        return True
+
     def _add_input(self, event: ev.InputStagesMeasured) -> bool:
         if event.batches < 0 or not is_duration(event.waited_s) or not all(map(is_duration, event.stages_s.values())):
             return False
@@ -307,6 +329,7 @@ def of_process(journals: Sequence[Evidence]) -> Evidence:
         whole.programs.update(one.programs)
         whole.unsupported = _without_repeats([*whole.unsupported, *one.unsupported])
         whole.input = one.input or whole.input
+        whole.dispatches = one.dispatches or whole.dispatches
         whole.times = one.times or whole.times
         whole.evaluated = _with_layers(whole.evaluated, one.evaluated)
         if one.num_beats and not whole.num_beats:
@@ -323,6 +346,7 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
     counters = max(found, key=lambda one: (one.late_compile_s, one.late_compiles), default=Evidence())
     waiting = [one.input for one in found if one.input is not None]
     first = next((one for one in found if one.num_beats), Evidence())
+    counted = [one.dispatches for one in found if one.dispatches is not None]
     windows = _worst(found, lambda one: one.windows)
     programs = {name: program for one in reversed(found) for name, program in one.programs.items()}
     return Evidence(
@@ -333,6 +357,7 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
         windows=_of_ranks(windows),
         unsupported=_without_repeats([item for one in found for item in one.unsupported]),
         programs={name: programs[name] for name in sorted(programs)},
+        dispatches=max(counted, key=lambda one: sum(line.count for line in one.lines) / one.steps, default=None),
         input=max(waiting, key=lambda one: one.waited_s, default=None),
         times=next((one.times for one in found if one.times), []),
         evaluated=_with_layers(*(one.evaluated for one in found)),

@@ -22,7 +22,7 @@ CompileCause = Literal["sync", "step_end", "value_read", "call", "unknown"]
 sync; a call of a compiled function with inputs that it was not compiled for; not known."""
 
 
-Observation = Literal["compilations", "graph breaks", "compile limits", "reads", "fallbacks"]
+Observation = Literal["compilations", "graph breaks", "compile limits", "reads", "fallbacks", "dispatches"]
 """What an observer of a runtime records."""
 
 
@@ -269,6 +269,44 @@ class EvaluationModeSeen(Event, frozen=True, kw_only=True, tag=True):
     """Kinds of its layers that were in training mode, such as `Dropout, BatchNorm1d`; empty if there were none."""
     user_frame: CodeFrame
     """The call of the module."""
+
+
+DispatchKind = Literal["operation", "constant", "moved"]
+"""An operation outside of a compiled function; an array of the host with the same values in most steps that was put on
+the device; an array of the device that was moved to another device or sharding."""
+
+
+class DispatchedCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line of the user's code gave the device one by one, in some steps."""
+
+    kind: DispatchKind
+    """What it is."""
+    names: list[Name]
+    """Names of the operations, or of the call, the most frequent ones first."""
+    count: Int
+    """Number of calls in the steps."""
+    num_bytes: Int
+    """Bytes that they copied; 0 for operations."""
+    samples: Int | None
+    """How often the thread was seen at the line while it was sampled; null if a compiled function is called there,
+    too."""
+    user_frame: CodeFrame | None
+    """Innermost call in the user's code."""
+
+
+class DispatchesCounted(RuntimeEvent, frozen=True, kw_only=True, tag=True):
+    """What some steps of a program gave the device outside of compiled functions was counted."""
+
+    program: Name
+    """Compiled function whose calls were taken for the steps; empty if none was called, and operations were."""
+    steps: Int
+    """Number of these steps."""
+    window_s: float
+    """Wall time in which the calls were slowed by counting."""
+    samples: Int
+    """How often the thread was sampled before, without being slowed."""
+    lines: list[DispatchedCalls]
+    """The lines with most calls; empty if there are none."""
 
 
 class InputStagesMeasured(Event, frozen=True, kw_only=True, tag=True):
