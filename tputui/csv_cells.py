@@ -6,6 +6,7 @@ and fetch addresses. Such a text gets an apostrophe in front, as the user would 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -19,6 +20,7 @@ def cells(values: Iterable[Any]) -> list[Any]:
     return [cell(value) if isinstance(value, str) else value for value in values]
 
 
+@functools.lru_cache(maxsize=1 << 10)
 def cell(text: str) -> str:
     """A text as the content of a cell."""
     return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text

@@ -296,6 +296,9 @@ def test_verdicts_are_found_once_a_second_and_at_once_with_new_evidence() -> Non
     first = recent.of(run)
     assert first == diagnose(run)
     assert recent.of(made.changed(run, now=run.now + 0.4, steps=run.steps + 9)) is first
+    with_heartbeat = run.evidence.fork()
+    with_heartbeat.num_beats += 1
+    assert recent.of(made.changed(run, now=run.now + 0.5, evidence=with_heartbeat)) is first
     assert recent.of(made.changed(run, now=run.now + 1.1)) is not first
     healthy = made.running()
     assert found(recent.of(made.changed(healthy, now=run.now + 1.1))) == ()

@@ -354,7 +354,7 @@ if sys.argv[2] == "broken":
     def broken(self, rows):
         raise ZeroDivisionError("on purpose")
     GalleryPanel.scroll_rows = broken
-run_monitor(made.HandSource(pictured(run_dir, examples=1)), run_dir, options=ViewOptions(pictures=sys.argv[3]))
+run_monitor(lambda: made.HandSource(pictured(run_dir, examples=1)), run_dir, options=ViewOptions(pictures=sys.argv[3]))
 """
 
 

@@ -34,7 +34,7 @@ from pathlib import Path
 signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[2] == "ignore" else signal.SIG_DFL)
 from tputui.session.session import Session
 from tputui.ui.app import run_monitor
-result = run_monitor(Session.live(Path(sys.argv[1])), Path(sys.argv[1]))
+result = run_monitor(lambda: Session.live(Path(sys.argv[1])), Path(sys.argv[1]))
 sys.exit(7 if result.reason == "quit" and result.snapshot is not None and result.snapshot.steps == 66 else 1)
 """
 

@@ -20,7 +20,6 @@ from tputui.cli.parser import Parser, nearest
 from tputui.diagnosis.verdict import Strict
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.session import session
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 
@@ -188,6 +187,8 @@ def positive_number(text: str) -> float:
 
 def unix_time(wanted: WantedTime, run_dir: Path) -> float:
     """The unix time, in seconds, of a time in a run. Raises `CommandError` if it is outside the run."""
+    from tputui.session import session
+
     start, end, _ = session.extent(run_dir)
     if wanted.kind == "end":
         return end
@@ -224,6 +225,8 @@ def _time_of(wanted: WantedTime, run_dir: Path, start: float) -> float:
 
 def _time_of_count(wanted: WantedTime, run_dir: Path) -> float:
     """When the first process reported that a step was done, or that an epoch began."""
+    from tputui.session import session
+
     number, most, times = int(wanted.value), 0, [math.inf]
     for entry in session.read_events(run_dir):
         reached = _step(entry.event) if wanted.kind == "step" else _epoch(entry.event)

@@ -12,7 +12,6 @@ from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.cli.remote_runs import add_host_options, address_of, opened_mirror
 from tputui.exit_codes import ExitCode
-from tputui.session import session
 from tputui.state.snapshot import ENDED
 from tputui.telemetry import rundir
 
@@ -74,6 +73,7 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _newest_running(parent: Path) -> Path:
     # Imported here so that a run with a name opens faster.
     from tputui.cli.runs import created
+    from tputui.session import session
 
     for run_dir in sorted(runs_in(parent), key=created, reverse=True):
         if not rundir.why_shut(run_dir) and session.load(run_dir).condition not in ENDED:

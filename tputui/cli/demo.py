@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         run_list(RECORDINGS, read_only=True, replay=lambda run_dir: played(run_dir, args.speed), options=options)
     else:
         run_dir = RECORDINGS / args.name
-        run_monitor(played(run_dir, args.speed), run_dir, read_only=True, options=options)
+        run_monitor(lambda: played(run_dir, args.speed), run_dir, read_only=True, options=options)
     narrate(NEXT)
     return ExitCode.DONE
 

@@ -24,7 +24,6 @@ from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
-from tputui.session import session
 from tputui.session.run_directory import RunDirectory
 from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
 from tputui.telemetry import requests, rundir
@@ -33,6 +32,7 @@ from tputui.ui.terminal.bell import is_fresh, notification
 from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
 if TYPE_CHECKING:
+    from tputui.session.session import Session
     from tputui.text.lines import LineWriter
     from tputui.ui.app import ViewOptions
 
@@ -106,8 +106,10 @@ def watch(
     if wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json):
         return _watch_on_screen(run_dir, args, read_only=read_only, interrupts=interrupts)
     writer = line_writer(args)
-    source = session.Session.live(run_dir)
+    from tputui.session.session import Session
     from tputui.text.lines import follow
+
+    source = Session.live(run_dir)
 
     def on_alert(alert: AlertRaised) -> None:
         if alert.bell and not args.json and is_fresh(alert.t, time.time()) and sys.stdout.isatty():
@@ -138,11 +140,20 @@ def _watch_on_screen(
     from tputui.ui.app import Leaving, run_monitor
 
     leaving = Leaving()
-    source = session.Session.live(run_dir)
+    sources: list[Session] = []
+
+    def opened() -> Session:
+        from tputui.session.session import Session  # After the first frame, which it would delay.
+
+        sources.append(source := Session.live(run_dir))
+        return source
+
     with contextlib.nullcontext() if interrupts is None else interrupts.leaving(leaving.request):
-        left = run_monitor(source, run_dir, read_only=read_only, options=view_options(args), leaving=leaving)
-    run_dir = source.run_dir  # It may have been renamed.
-    snapshot = left.snapshot or session.load(run_dir)
+        left = run_monitor(opened, run_dir, read_only=read_only, options=view_options(args), leaving=leaving)
+    from tputui.session.session import load
+
+    run_dir = sources[0].run_dir if sources else run_dir  # It may have been renamed.
+    snapshot = left.snapshot or load(run_dir)
     if interrupts is not None and interrupts.terminated and snapshot.condition not in ENDED:
         narrate("SIGTERM: requested save and stop; waiting for the end of the run")
         return wait_for_end(run_dir)
@@ -155,10 +166,11 @@ def wait_for_end(run_dir: Path) -> Snapshot:
 
     From here on, nothing is written to stdout.
     """
+    from tputui.session.session import Session
     from tputui.text.lines import follow
 
     drop_stdout()
-    source = session.Session.live(run_dir)
+    source = Session.live(run_dir)
     try:
         with open(os.devnull, "w") as nowhere:
             snapshot = follow(source, nowhere, as_json=True, narrate=nowhere)

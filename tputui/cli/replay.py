@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if screen:
         from tputui.ui.app import run_monitor
 
-        run_monitor(source, run_dir, read_only=True, options=open_run.view_options(args))
+        run_monitor(lambda: source, run_dir, read_only=True, options=open_run.view_options(args))
         return ExitCode.DONE
     try:
         follow(source, sys.stdout, as_json=args.json, writer=writer)

@@ -127,7 +127,6 @@ class RecentVerdicts:
 
     def __init__(self) -> None:
         self._key: object = None
-        self._evidence: object = None
         self._verdicts: tuple[Verdict, ...] = ()
         self._learning: tuple[object, tuple[Verdict, ...]] | None = None
         """The answers on learning, and the version of the curves that they are about."""
@@ -136,9 +135,10 @@ class RecentVerdicts:
         """The verdicts on a snapshot, or those on one of the same second with the same evidence."""
         second = math.floor(snapshot.now) if math.isfinite(snapshot.now) else None
         newest = (snapshot.steps, snapshot.newest_fact, snapshot.is_behind) if snapshot.condition in ENDED else None
-        key = (second, snapshot.condition, len(snapshot.epochs), newest)
-        if key != self._key or snapshot.evidence is not self._evidence:
-            self._key, self._evidence = key, snapshot.evidence
+        # Not the evidence itself, which also changes with every heartbeat.
+        key = (second, snapshot.condition, len(snapshot.epochs), newest, snapshot.evidence.revision)
+        if key != self._key:
+            self._key = key
             self._verdicts = diagnose(snapshot, self.learning(snapshot))
         return self._verdicts
 

@@ -460,13 +460,15 @@ def core_loss(run: LearningRun) -> Iterator[Verdict]:
     if len(rows) < 8:
         return
     level = median(median(row) for row in rows)
-    means = [fmean(row[core] for row in rows) for core in range(cores)]
-    core = max(range(cores), key=lambda core: abs(means[core] - median(means)))
-    others = [at for at in range(cores) if at != core]
-    apart = [row[core] - fmean(row[at] for at in others) for row in rows]
+    means = [fmean(of_core) for of_core in zip(*rows, strict=True)]
+    middle = median(means)
+    distances = [abs(one - middle) for one in means]
+    core = max(range(cores), key=distances.__getitem__)
+    apart = [row[core] - fmean([*row[:core], *row[core + 1 :]]) for row in rows]
     curve = Curve(range(len(apart)), apart)
-    mean, error = fmean(apart), math.sqrt(fmean((one - fmean(apart)) ** 2 for one in apart) / len(apart))
-    usual = median(abs(means[at] - median(means)) for at in others) if cores > 3 else 0.0
+    mean = fmean(apart)
+    error = math.sqrt(fmean([(one - mean) ** 2 for one in apart]) / len(apart))
+    usual = median([*distances[:core], *distances[core + 1 :]]) if cores > 3 else 0.0
     is_beyond = abs(mean) > CORE_DEVIATIONS * max(error, curve.level.error) and abs(mean) > 4 * usual
     if is_beyond and abs(mean) > CORE_APART * abs(level):
         yield run.verdict(

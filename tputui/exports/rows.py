@@ -100,10 +100,7 @@ class RunRows:
 
     def __iter__(self) -> Iterator[Row]:
         """All rows, in the order of each process. Raises `OSError`."""
-        generations = [generation for generation in load(self._run_dir).generations if generation.number]
-        self._first_steps = {
-            generation.number: generation.first_step for generation in generations if generation.first_step is not None
-        }
+        self._first_steps = _first_steps(self._run_dir)
         for entry in read_events(self._run_dir):
             if isinstance(entry.event, ev.JournalOpened):
                 self._generations[entry.writer] = entry.event.generation
@@ -161,6 +158,15 @@ class RunRows:
             step = event.first + row
             for column, core in enumerate(names):
                 yield StepRow(event.metric, step, core, values[row * width + column], event.t)
+
+
+def _first_steps(run_dir: Path) -> dict[int, int]:
+    """The first step of each generation that began with a restart. A run is only reduced if it has any."""
+    opened = (entry.event for entry in read_events(run_dir))
+    if not any(isinstance(event, ev.JournalOpened) and event.generation for event in opened):
+        return {}
+    found = {generation.number: generation.first_step for generation in load(run_dir).generations}
+    return {number: step for number, step in found.items() if number and step is not None}
 
 
 def _progress(event: ev.ProgressReported) -> Iterator[MetricRow]:

@@ -36,13 +36,15 @@ class CachedStates:
     ) -> None:
         """`on_disk`: the states that the supervisor or the process of a mirror saved; None to read every event."""
         self.on_disk = on_disk
+        self.in_memory = True
+        """Whether `store` does anything."""
         self._most = most
         self._spacing_bytes = spacing_bytes
         self._kept: dict[str, list[CachedState]] = {}
 
     def store(self, names: Iterable[str], merge: Merge, state: RunState) -> None:
         """Stores the state of each process that was read far enough since its last stored state."""
-        for name in names:
+        for name in names if self.in_memory else ():
             kept, process = self._kept.get(name, []), state.processes.get(name)
             since = kept[-1].bookmark.offset if kept else 0
             bookmark = merge.bookmark(name, since + self._spacing_bytes)

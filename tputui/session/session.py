@@ -27,7 +27,7 @@ from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import is_time
-from tputui.telemetry.merge import JournalEvent
+from tputui.telemetry.merge import JournalEvent, Merge
 from tputui.telemetry.run_clock import RunClock
 
 POLL_BUDGET_S = 0.05
@@ -96,6 +96,10 @@ class Session:
     def caught_up(self) -> bool:
         """Whether everything written up to the shown moment was read."""
         return self._shown.caught_up
+
+    def forget_past(self) -> None:
+        """Keeps no earlier states, which only a look back needs."""
+        self._cached.in_memory = False
 
     def disable_cache(self) -> None:
         """Makes `poll` return every event from now on, instead of skipping those that states on disk contain."""
@@ -426,6 +430,7 @@ def _journal_files(run_dir: Path) -> dict[str, JournalFile] | None:
 def load(run_dir: Path, clock: Callable[[], float] = time.time) -> Snapshot:
     """The present snapshot of a run, after reading everything."""
     session = Session.live(run_dir, clock)
+    session.forget_past()
     try:
         session.read_all()
         return session.snapshot()
@@ -451,14 +456,20 @@ def extent(run_dir: Path) -> Reach:
 
 
 def read_events(run_dir: Path) -> Iterator[JournalEvent]:
-    """Every event of a run, in order for each process."""
-    session = Session.live(run_dir)
-    session.disable_cache()
+    """Every event of a run, in order for each process. Raises `OSError`.
+
+    They are not reduced, which takes several times as long as reading them.
+    """
+    merge, returned = Merge(run_dir), dict[str, int]()
     try:
         while True:
-            fresh = session.poll()
+            events, caught_up = merge.poll()
+            # A journal begins again with its first event if its clock was measured meanwhile.
+            merge.take_restarted()
+            fresh = [event for event in events if event.seq > returned.get(event.writer, -1)]
+            returned |= {event.writer: event.seq for event in fresh}
             yield from fresh
-            if session.caught_up and not fresh:
+            if caught_up and not fresh:
                 return
     finally:
-        session.close()
+        merge.close()

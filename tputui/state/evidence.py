@@ -337,6 +337,7 @@ def of_process(journals: Sequence[Evidence]) -> Evidence:
     # The counters of each journal are those of the process since it started.
     late = max(journals, key=lambda one: (one.late_compiles, one.late_compile_s))
     whole.late_compiles, whole.late_compile_s = late.late_compiles, late.late_compile_s
+    whole.revision = sum(one.revision for one in journals)
     return whole
 
 
@@ -365,6 +366,7 @@ def combined(processes: Iterable[Evidence]) -> Evidence:
         num_beats=first.num_beats,
         late_compiles=counters.late_compiles,
         late_compile_s=counters.late_compile_s,
+        revision=sum(one.revision for one in found),
     )
 
 

@@ -86,7 +86,11 @@ class LoggedSeries(StateStruct, dict=True):
             self._add_piece(_summary(event), event.n)
             raise
         self.decoded += event.n
-        for piece, num_values in _pieces(columns, self.points.stride):
+        stride, most = self.points.stride, self.points.most
+        while not self.points.items and stride * most < event.n:
+            stride *= 2  # The values of neighbours would be joined at once.
+        self.points.stride = stride
+        for piece, num_values in _pieces(columns, stride):
             self._add_piece(piece, num_values)
 
     def _add_piece(self, piece: Piece, num_values: int) -> None:
@@ -249,7 +253,13 @@ def _pieces(columns: LoggedColumns, stride: int) -> Iterator[tuple[Piece, int]]:
     num_values, times = len(columns.values), columns.times
     for first in range(0, num_values, stride):
         part = slice(first, min(first + stride, num_values))
+        t = times[part.stop - 1] if times is not None else 0.0
+        t = t if math.isfinite(t) else 0.0
+        value = columns.values[first]
+        if stride == 1 and math.isfinite(value):
+            step = columns.steps[first]
+            yield Piece(step, step, value, value, value, 1, 0, t), 1
+            continue
         steps: Sequence[int] = columns.steps[part]
-        t = times[part][-1] if times is not None else 0.0
         values = columns.values[part]
-        yield reduced(min(steps), max(steps), values, t if math.isfinite(t) else 0.0), len(values)
+        yield reduced(min(steps), max(steps), values, t), len(values)

@@ -172,19 +172,20 @@ class ScreenApp(BaseApp["MonitorResult"]):
 
 
 def run_monitor(
-    session: SessionSource,
+    open_session: Callable[[], SessionSource],
     run_dir: Path,
     *,
     read_only: bool = False,
     options: ViewOptions = NO_OPTIONS,
     leaving: Leaving | None = None,
 ) -> MonitorResult:
-    """Show a run, live or replayed, until the user or `leaving` leaves; closes the session. Training continues."""
+    """Show a run, live or replayed, until the user or `leaving` leaves. Training continues. The session is opened after
+    the first frame was drawn, and closed at the end."""
 
     def opened() -> Screen[MonitorResult]:
         from tputui.ui.monitor.screen import MonitorScreen
 
-        return MonitorScreen(session, run_dir, read_only=read_only)
+        return MonitorScreen(open_session(), run_dir, read_only=read_only)
 
     unharmed = f"the run is in {run_dir} and is not affected"
     result = _run(opened, options, " reading the run ...", unharmed, leaving)

@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.state.snapshot import ENDED, Snapshot
 
 if TYPE_CHECKING:
+    from tputui.diagnosis.diagnose import RecentVerdicts
     from tputui.diagnosis.verdict import Verdict
 
 FRAME_S = 0.1
@@ -172,6 +172,9 @@ class ReaderThread(PollingThread):
         long_age_s: float = LONG_AGE_S,
     ) -> None:
         """`deliver` is called in the thread."""
+        # Imported here, since the first frame of the program needs other parts of this module.
+        from tputui.diagnosis.diagnose import RecentVerdicts
+
         super().__init__()
         self._source = source
         self._deliver = deliver
