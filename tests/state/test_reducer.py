@@ -164,6 +164,18 @@ def said_by_a_worker(*events: ev.Event) -> Snapshot:
     return reduced([("worker-0", seq, event) for seq, event in enumerate(entries)])
 
 
+def test_phases_are_those_of_the_first_worker_that_beats_later_than_others() -> None:
+    """Both workers send the same number of heartbeats, and a snapshot is built when only the second one has."""
+    state = RunState()
+    for entry in IN_TURN:
+        if entry[0] != "worker-0" or entry[1] < 3:
+            state.apply(*entry)
+    build_snapshot(state, AROUND)
+    for entry in IN_TURN:
+        state.apply(*entry)
+    assert snapshot_text(build_snapshot(state, AROUND)) == EXPECTED
+
+
 def test_events_of_a_newer_version_are_counted() -> None:
     unknown = [ev.UnknownEvent(t=T0, kind=kind, fields={}) for kind in ("CoreMelted", "CoreMelted", "TeaMade")]
     snapshot = said_by_a_worker(*unknown)

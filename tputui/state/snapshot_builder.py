@@ -399,9 +399,9 @@ def evidence_of(state: RunState) -> evidence.Evidence:
     """The evidence of all training processes."""
     trainers = state.trainers
     journals = [one for process in trainers for one in process]
-    # Of the heartbeats only those of the first process count.
-    beats = next((one.evidence.num_beats for one in journals if one.evidence.num_beats), 0)
-    key = beats, state.num_groupings, [one.evidence.revision for one in journals]
+    # Of the heartbeats only those of the first journal that has some count.
+    beats = ((place, one.evidence.num_beats) for place, one in enumerate(journals) if one.evidence.num_beats)
+    key = next(beats, None), state.num_groupings, [one.evidence.revision for one in journals]
     return state.memoized(
         "evidence",
         key,
