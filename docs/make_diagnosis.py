@@ -345,7 +345,7 @@ ENTRIES: dict[RuleName, Entry] = {
         "A module with Dropout or BatchNorm is in training mode while a loop of the script evaluates with it: the loop "
         "calls it without gradients for the batches of a loader that does not train. Evaluation is then noisy and "
         "worse, and its batches change the statistics of BatchNorm. Seen from inside the process, under `tputui run "
-        "--`: from its curves alone such a run cannot be told from a healthy one.",
+        "--`: the curves of such a run alone look like those of a healthy one.",
         note="Missing before `for batch in valid_loader:` is `model.eval()`. Not seen are loops that only call a "
         "function which calls the module, comprehensions, loops that switch gradients off inside, and layers of other "
         "libraries.",

@@ -174,7 +174,7 @@ def _run_config(args: argparse.Namespace) -> ExitCode:
 
     what = ", ".join(trial.changes)
     measured = _measured(args, plan, what, trial.name, sides)
-    _tell(args, plan, measured, _fields(trial), what, _predictions(trial), notes=_notes(trial))
+    _print(args, plan, measured, _fields(trial), what, _predictions(trial), notes=_notes(trial))
     return ExitCode.DONE
 
 
@@ -210,7 +210,7 @@ def _run_command(args: argparse.Namespace) -> ExitCode:
     seed = f"{'seed':<10} {args.seed} for hashes, random, numpy and torch; a seed that the script sets replaces it"
     suffix = ", but not the same training" if verdict == "different" else ""
     losses = f"{'losses':<10} {sentence}"
-    _tell(args, plan, measured, fields, what, [losses, seed], suffix=suffix, commands=[run.shown for run in runs])
+    _print(args, plan, measured, fields, what, [losses, seed], suffix=suffix, commands=[run.shown for run in runs])
     return ExitCode.DONE
 
 
@@ -252,7 +252,7 @@ def _measured(
     return _Measured(outcome, ratio, time.monotonic() - began)
 
 
-def _tell(
+def _print(
     args: argparse.Namespace, plan: TrialPlan, measured: _Measured, fields: Mapping[str, Any], changes: str,
     lines: Sequence[str], *, notes: Sequence[str] = (), suffix: str = "", commands: Sequence[str] = (),
 ) -> None:  # fmt: skip

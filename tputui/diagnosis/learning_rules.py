@@ -558,10 +558,6 @@ def learning_version(snapshot: Snapshot) -> object:
     """What changes with the curves of a run: verdicts on the same version are the same."""
     newest = snapshot.loss[-1] if snapshot.loss else None
     logged = sum(view.num_values + view.num_bad for view in snapshot.logged)
-    steps = (
-        snapshot.evidence.evaluated,
-        snapshot.steps,
-        newest.last_step if newest is not None else 0,
-        len(snapshot.epochs),
-    )
-    return snapshot.run, steps, logged, len(snapshot.checkpoints), snapshot.condition in ENDED, snapshot.is_behind
+    steps = (snapshot.steps, newest.last_step if newest is not None else 0, len(snapshot.epochs))
+    further = snapshot.evidence.evaluated, len(snapshot.checkpoints), snapshot.condition in ENDED, snapshot.is_behind
+    return snapshot.run, steps, logged, further

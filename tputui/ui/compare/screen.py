@@ -140,8 +140,8 @@ class CompareScreen(Screen[MonitorResult]):
         super().__init__()
         self._run_dirs = list(run_dirs)
         self._codes = [code_record.summary(run_dir) for run_dir in run_dirs]
-        self._recent = [RecentVerdicts() for _ in run_dirs]
         """Records of the code, which never change."""
+        self._recent = [RecentVerdicts() for _ in run_dirs]
         self._num_runs = len(run_dirs)
         self._read_only = read_only
         self._clock = clock
