@@ -18,9 +18,10 @@ from tputui.telemetry import masking, requests, run_labels, rundir
 from tputui.telemetry.code_record import CodeRecord
 from tputui.telemetry.journal import JournalWriter
 from tputui.telemetry.layer_table import LayerTable
-from tputui.telemetry.masking import Exact, FieldMasker, Secrecy, Text
+from tputui.telemetry.masking import FieldMasker
 from tputui.telemetry.redaction import MASK
 from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.secrecy import Exact, Secrecy, Text
 
 FILES: tuple[type[msgspec.Struct], ...] = (
     *(rundir.Manifest, CodeRecord, LayerTable, run_labels.RunLabels, requests.Request),

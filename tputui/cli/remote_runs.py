@@ -27,12 +27,10 @@ from tputui.remote.address import (
     parse_hosts,
     parse_run,
 )
-from tputui.remote.opening import OpenedMirror, Unreachable
-from tputui.remote.run_list import CannotList, list_runs
-from tputui.remote.ssh_command import InvalidProgram
-from tputui.state.listed_run import ListedRun
 
 if TYPE_CHECKING:
+    from tputui.remote.opening import OpenedMirror
+    from tputui.state.listed_run import ListedRun
     from tputui.ui.app import ViewOptions
 
 NARRATE_S = 2.0
@@ -73,6 +71,8 @@ def address_of(args: argparse.Namespace) -> RunAddress | None:
 
 def opened_mirror(address: RunAddress, *, summary: bool = False) -> OpenedMirror:
     """Opens a run on other machines; it is mirrored until this process ends. Raises `CommandError`."""
+    from tputui.remote.opening import OpenedMirror, Unreachable
+
     patience = threading.Timer(NARRATE_S, narrate, [f"connecting to {inert(str(address))} ..."])
     patience.daemon = True
     patience.start()
@@ -103,6 +103,9 @@ def show_list(args: argparse.Namespace, options: ViewOptions) -> ExitCode:
 
 def runs_of(args: argparse.Namespace) -> list[ListedRun]:
     """The runs of the machine of `--host`. Raises `CommandError`."""
+    from tputui.remote.run_list import CannotList, list_runs
+    from tputui.remote.ssh_command import InvalidProgram
+
     try:
         return list_runs(host_of(args), args.runs_dir, os.environ)
     except (CannotList, InvalidProgram) as error:

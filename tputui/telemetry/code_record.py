@@ -20,9 +20,10 @@ from typing import Annotated
 import msgspec
 
 from tputui.telemetry.files import read_small
-from tputui.telemetry.masking import Exact, FieldMasker, Secrecy, Text
+from tputui.telemetry.masking import FieldMasker
 from tputui.telemetry.provenance import git_problem, run_git
 from tputui.telemetry.rundir import write_atomically
+from tputui.telemetry.secrecy import Exact, Secrecy, Text
 
 FILE = "code.json"
 FORMAT = 1

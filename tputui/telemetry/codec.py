@@ -9,6 +9,7 @@ read a newer journal. Lines are untrusted input: `decode` returns a valid `Numbe
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import zlib
@@ -34,8 +35,13 @@ DEPTH_MAX = 64
 SHORTEST_LINE = len('{"k":"","t":0') + len(_SEQUENCE_MARK) + 1 + _TRAILER_BYTES - 1
 """Minimum length of a line in bytes, without the newline."""
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)  # noqa: UP007 - the union is computed
-"""Not strict, so that "NaN" is accepted for a float."""
+
+
+@functools.cache
+def _decoder() -> msgspec.json.Decoder[Event]:
+    """The decoder of an event. Made when it is first used, because that takes longer than most imports. Not strict, so
+    that "NaN" is accepted for a float."""
+    return msgspec.json.Decoder(Union[EVENT_TYPES], strict=False)  # noqa: UP007 - the union is computed
 
 
 class NumberedEvent(NamedTuple):
@@ -118,7 +124,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 def _decode_fields(body: bytes) -> Event:
     try:
-        event: Event = _decoder.decode(body)
+        event = _decoder().decode(body)
         if isinstance(event, RunStarted):
             check_free(event.config)
         return event

@@ -6,7 +6,6 @@ A pipe in the place of a file would block, a device might start, and a hole of a
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import shutil
@@ -131,10 +130,14 @@ class ReservedSpace:
 
     def __init__(self, path: Path, num_bytes: int) -> None:
         """Opens an existing file. Raises `OSError`."""
+        import ctypes  # By writers alone: it delays the first frame of viewers.
+
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._num_bytes = num_bytes
         self._end = 0
         self._allocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+        if self._allocate is not None:
+            self._allocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
     def renew(self) -> None:
         """Reserves the bytes anew if half of them were used."""
@@ -143,8 +146,7 @@ class ReservedSpace:
         size = os.fstat(self._fd).st_size
         if size + self._num_bytes // 2 <= self._end:
             return
-        length = ctypes.c_int64(self._num_bytes)
-        if self._allocate(self._fd, _KEEP_SIZE, ctypes.c_int64(size), length) == 0:
+        if self._allocate(self._fd, _KEEP_SIZE, size, self._num_bytes) == 0:
             self._end = size + self._num_bytes
 
     def close(self) -> None:

@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tputui.telemetry import redaction
 from tputui.telemetry.codec import SHORTEST_LINE, Damage, DamagedLine, NumberedEvent, decode, encode, journal_id_of
 from tputui.telemetry.events import Event, WarningRaised
 from tputui.telemetry.files import next_data, open_plain
-from tputui.telemetry.masking import TEXT_CHARS_MAX, FieldMasker
 
 SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 16 << 20
@@ -73,6 +71,9 @@ class JournalWriter:
         return writer
 
     def _begin(self, end: Bookmark) -> None:
+        # Imported by writers alone: it delays the first frame of viewers.
+        from tputui.telemetry.masking import TEXT_CHARS_MAX, FieldMasker
+
         self._name = end.journal
         self._seq = end.next_seq
         self._journal_id = end.journal_id
@@ -105,7 +106,7 @@ class JournalWriter:
         try:
             return self._masker.masked(event)
         except Exception as error:  # noqa: BLE001, RUF100 - it would end the writing thread; it is reported
-            why = redaction.masked_text(repr(error))[:WHY_CHARS_MAX]
+            why = self._masker.text(repr(error))[:WHY_CHARS_MAX]
             return WarningRaised(t=event.t, text=f"a {type(event).__name__} could not be written: {why}")
 
     def push(self) -> None:

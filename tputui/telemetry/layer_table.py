@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from tputui.telemetry import files
-from tputui.telemetry.masking import FieldMasker, Name
+from tputui.telemetry.masking import FieldMasker
+from tputui.telemetry.secrecy import Name
 
 FILE = "model.json"
 LAYERS_MAX = 2_000

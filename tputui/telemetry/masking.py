@@ -1,12 +1,10 @@
-"""Which texts may contain secrets, as markers in the types of fields, and `FieldMasker`, which masks them.
+"""`FieldMasker` masks the secrets in the structs of one writer, by the markers in the types of their fields.
 
-Every text in a type that is written to a run directory has one of the types below, so that it is decided for each of
-them, whoever writes it. A plain `str` is refused.
+Imported only to write: the patterns of secrets take longer to compile than a viewer takes for most of its imports.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
 import types
 from collections import Counter
@@ -15,38 +13,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from tputui.telemetry import redaction
-
-
-class Secrecy(enum.Enum):
-    """What a field contains, and so how it is masked."""
-
-    TEXT = enum.auto()
-    NAME = enum.auto()
-    NAMED_VALUE = enum.auto()
-    LINE = enum.auto()
-    LINES = enum.auto()
-    COMMAND = enum.auto()
-    VALUES = enum.auto()
-    EXACT = enum.auto()
-
-
-Text = Annotated[str, Secrecy.TEXT]
-"""Words of users, programs or libraries; masked."""
-Name = Annotated[str, Secrecy.NAME]
-"""A name from the user's program; masked, so that different names stay different."""
-NamedValue = Annotated[str, Secrecy.NAMED_VALUE]
-"""The value of what the field `name` of the same struct names; masked as `name=value` is."""
-LogLine = Annotated[str, Secrecy.LINE]
-"""The next line of the output of a process; masked. A private key may begin in one line and end in a later one."""
-LogLines = Annotated[list[str], Secrecy.LINES]
-"""Consecutive lines of output; masked."""
-CommandLine = Annotated[list[str], Secrecy.COMMAND]
-"""The words of a command; masked."""
-Values = Annotated[dict[str, Any], Secrecy.VALUES]
-"""Free values by name, such as a configuration; masked by their names and their form."""
-Exact = Annotated[str, Secrecy.EXACT]
-"""A word of a fixed set, an id, a path, the name of a host, or encoded numbers; written unchanged."""
+from tputui.telemetry import redaction, secrecy
+from tputui.telemetry.secrecy import Secrecy
 
 TEXT_CHARS_MAX = 262_144
 """Longer texts of an event, such as a message that prints a whole tensor, are truncated."""
@@ -156,7 +124,8 @@ def _mask_of(hint: Any, where: str) -> _Mask | None:
         return _of_struct if plan(hint) else None
     if origin is Literal or hint in _INERT:
         return None
-    raise TypeError(f"{where}: mark whether {hint} may contain a secret, by a type of {__name__} such as Text or Exact")
+    module = secrecy.__name__
+    raise TypeError(f"{where}: mark whether {hint} may contain a secret, by a type of {module} such as Text or Exact")
 
 
 def _named_value(masker: FieldMasker, value: str, struct: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tputui.telemetry.masking import Exact, Text
+from tputui.telemetry.secrecy import Exact, Text
 
 
 class GitState(msgspec.Struct, frozen=True, kw_only=True):

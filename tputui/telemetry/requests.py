@@ -16,8 +16,8 @@ import msgspec
 from tputui.telemetry.events import RequestApplied, RequestKind, RequestRefused, StacksTaken
 from tputui.telemetry.files import read_small
 from tputui.telemetry.journal import LineSearch
-from tputui.telemetry.masking import Exact, FieldMasker, Text
 from tputui.telemetry.rundir import REQUESTS, write_atomically
+from tputui.telemetry.secrecy import Exact, Text
 
 REQUEST_BYTES_MAX = 64 << 10
 """Maximum size of a request file."""
@@ -82,6 +82,8 @@ def pass_on(run_dir: Path, request: Request) -> None:
 
 
 def _write(path: Path, request: Request) -> None:
+    from tputui.telemetry.masking import FieldMasker  # By writers alone, as in `journal`.
+
     write_atomically(path, msgspec.json.encode(FieldMasker().masked(request)))
 
 

@@ -17,8 +17,9 @@ import msgspec
 
 from tputui.telemetry import redaction
 from tputui.telemetry.files import read_small
-from tputui.telemetry.masking import Exact, FieldMasker, Text
+from tputui.telemetry.masking import FieldMasker
 from tputui.telemetry.rundir import write_atomically
+from tputui.telemetry.secrecy import Exact, Text
 
 LABELS = "labels.json"
 LABELS_BYTES_MAX = 1 << 16

@@ -34,8 +34,8 @@ from tputui.telemetry.codec import check_free
 from tputui.telemetry.events import JournalOpened
 from tputui.telemetry.files import read_small
 from tputui.telemetry.journal import SUFFIX
-from tputui.telemetry.masking import CommandLine, Exact, FieldMasker, Text, Values
 from tputui.telemetry.origin import Provenance
+from tputui.telemetry.secrecy import CommandLine, Exact, Text, Values
 
 MANIFEST = "run.json"
 REQUESTS = "requests"
@@ -157,6 +157,8 @@ def create_numbered(parent: Path, manifest: Manifest) -> Path:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Encodes a manifest as JSON, with its secrets masked; the last field is a checksum of everything before it."""
+    from tputui.telemetry.masking import FieldMasker  # By writers alone, as in `journal`.
+
     body = msgspec.json.format(msgspec.json.encode(FieldMasker().masked(manifest))).removesuffix(b"\n}")
     return body + _CHECKSUM % zlib.crc32(body)
 

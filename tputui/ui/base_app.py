@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar, runtime_
 from textual import events, work
 from textual.app import App
 from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 from textual.message import Message
 from textual.message_pump import MessagePump
@@ -28,7 +30,7 @@ from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.bell import notification
 from tputui.ui.terminal.colours import PaletteFilter
-from tputui.ui.terminal.input_driver import input_driver
+from tputui.ui.terminal.input_driver import InputDriver
 from tputui.ui.terminal.output_filter import OutputFilter, filtered_driver
 from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, Capabilities, after, title_of
 from tputui.ui.widgets.dialogs import ExportScreen, Notices
@@ -181,7 +183,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         self.output_filter = OutputFilter(
             ascii_only=capabilities.ascii_only, colour=self._colour, pictures=_output_of(capabilities.pictures)
         )
-        self.driver_class = filtered_driver(input_driver(self.driver_class), self.output_filter)
+        self.driver_class = filtered_driver(_without_polling(self.driver_class), self.output_filter)
         self._palette = [PaletteFilter()] if self.console.color_system == "256" else []
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -414,3 +416,13 @@ def _output_of(pictures: Pictures) -> PictureOutput | None:
     from tputui.ui.terminal.picture_output import output_of
 
     return output_of(pictures)
+
+
+def _without_polling(driver: type[Driver]) -> type[Driver]:
+    """The driver to use for one that Textual has chosen: those for terminals and browsers are replaced."""
+    if driver.__module__ == "textual.drivers.web_driver":
+        # Imported for browsers alone: it delays the first frame.
+        from tputui.ui.terminal.web_input_driver import WebInputDriver
+
+        return WebInputDriver
+    return InputDriver if driver is LinuxDriver else driver

@@ -114,7 +114,7 @@ from tputui.telemetry.events.values import (
     is_time,
     run_time,
 )
-from tputui.telemetry.masking import Exact, Values
+from tputui.telemetry.secrecy import Exact, Values
 
 FORMAT_VERSION = 2
 """Version of the journal line format. A reader reads every version up to its own, and warns about a newer one."""

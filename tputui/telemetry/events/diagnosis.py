@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from tputui.telemetry.events.values import CodeFrame, Event, Int
-from tputui.telemetry.masking import Exact, Name, NamedValue, Text
+from tputui.telemetry.secrecy import Exact, Name, NamedValue, Text
 
 Runtime = Literal["torch_xla", "torch_compile", "torch_tpu", "jax"]
 """The runtime that was observed."""

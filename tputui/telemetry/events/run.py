@@ -15,7 +15,7 @@ from tputui.telemetry.events.values import (
     RequestKind,
     ThreadStack,
 )
-from tputui.telemetry.masking import CommandLine, Exact, LogLine, LogLines, Text, Values
+from tputui.telemetry.secrecy import CommandLine, Exact, LogLine, LogLines, Text, Values
 
 
 class JournalOpened(Event, frozen=True, kw_only=True, tag=True):

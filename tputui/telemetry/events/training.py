@@ -15,7 +15,7 @@ from tputui.telemetry.events.values import (
     Split,
     StepPrograms,
 )
-from tputui.telemetry.masking import Exact, Name, Text
+from tputui.telemetry.secrecy import Exact, Name, Text
 
 COMPUTE_METRIC = "compute_s"
 """Metric of `StepsRecorded`: seconds that each core computed before it waited for the others to exchange gradients."""

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from tputui.telemetry.masking import Exact, Name, Text
+from tputui.telemetry.secrecy import Exact, Name, Text
 
 INT_MAX = 2**63 - 1
 """Integers beyond +-INT_MAX are invalid: they cannot always be converted to floats, or even printed."""

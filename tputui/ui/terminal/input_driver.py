@@ -6,16 +6,11 @@ import os
 import select
 from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from textual import events
 from textual._xterm_parser import BRACKETED_PASTE_END, XTermParser
 from textual.constants import ESCAPE_DELAY
-from textual.driver import Driver
-from textual.drivers import web_driver
-from textual.drivers._input_reader import InputReader
 from textual.drivers.linux_driver import LinuxDriver
-from textual.drivers.web_driver import WebDriver
 from textual.keys import Keys
 from textual.message import Message
 
@@ -68,8 +63,8 @@ def _is_writable(character: str | None) -> bool:
     return character is None or not any("\ud800" <= part <= "\udfff" for part in character)
 
 
-_READ_BYTES = 4096
-_ESCAPE_S = ESCAPE_DELAY + 0.01
+READ_BYTES = 4096
+ESCAPE_S = ESCAPE_DELAY + 0.01
 """Seconds after input until a sequence that it began is incomplete for certain: then Escape itself was pressed."""
 PASTE_S = 3.0
 """Seconds of silence more until a paste whose end has not come is over: all keys would be taken for its text."""
@@ -111,56 +106,16 @@ class InputDriver(LinuxDriver):
         timeout_s: float | None = None
         while stop not in (ready := select.select([self.fileno, stop], [], [], timeout_s)[0]):
             if self.fileno in ready:
-                data = os.read(self.fileno, _READ_BYTES)
+                data = os.read(self.fileno, READ_BYTES)
                 if not data:
                     return
                 text = decode(data)
                 # The parser takes an empty text for the end of the input.
                 messages = parser.feed(text) if text else iter(())
-                timeout_s = _ESCAPE_S
-            elif timeout_s == _ESCAPE_S:
+                timeout_s = ESCAPE_S
+            elif timeout_s == ESCAPE_S:
                 messages, timeout_s = parser.tick(), PASTE_S
             else:
                 messages, timeout_s = parser.end_paste(), None
             for message in messages:
                 self.process_message(message)
-
-
-def input_driver(driver: type[Driver]) -> type[Driver]:
-    """The driver to use for a driver that Textual has chosen: those for terminals and browsers are replaced."""
-    if driver.__module__ == "textual.drivers.web_driver":
-        return WebInputDriver
-    return InputDriver if driver is LinuxDriver else driver
-
-
-class WaitingReader(InputReader):
-    """Textual's reader of standard input, which sleeps until there is input or it is closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._stop = os.pipe()
-
-    def close(self) -> None:
-        """End the iteration, from any thread."""
-        super().close()
-        os.write(self._stop[1], b"\0")
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The input; nothing once after it, so that an Escape is known by the silence that follows."""
-        timeout_s: float | None = None
-        while not self._exit_event.is_set():
-            ready = select.select([self._fileno, self._stop[0]], [], [], timeout_s)[0]
-            data = os.read(self._fileno, _READ_BYTES) if self._fileno in ready else b""
-            if self._fileno in ready and not data:
-                return
-            yield data
-            timeout_s = _ESCAPE_S if ready else None
-
-
-class WebInputDriver(WebDriver):
-    """Textual's driver for browsers, whose thread for input sleeps until there is input."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._input_reader = WaitingReader()
-        web_driver.XTermParser = KeyParser  # type: ignore[attr-defined]
