@@ -42,6 +42,7 @@ for name in sys.argv[1:]:
 after = state()
 print(json.dumps({
     "changed": [key for key in before if before[key] != after[key]],
+    "modules": sorted(sys.modules),
     "roots": sorted({name.partition(".")[0] for name in sys.modules}),
 }))
 """
@@ -69,6 +70,15 @@ def test_the_screens_need_neither_torch_nor_numpy() -> None:
 def test_html_is_drawn_without_a_terminal_library() -> None:
     loaded = set(fresh_import(*(name for name in SCREENS if name.startswith("tputui.report")))["roots"])
     assert loaded & {"textual", "psutil", "PIL", "zstandard"} == set()
+
+
+def test_the_first_frame_waits_neither_for_what_reads_runs_nor_for_what_writes_them() -> None:
+    later = {
+        *("tputui.session.session", "tputui.ui.monitor.screen", "tputui.diagnosis.diagnose", "tputui.remote.opening"),
+        *("tputui.telemetry.redaction", "textual.drivers.web_driver", "ctypes"),
+    }
+    loaded = fresh_import("tputui.cli.main", "tputui.cli.attach", "tputui.ui.app")["modules"]
+    assert later.intersection(loaded) == set()
 
 
 def test_nothing_happens_at_import() -> None:
