@@ -14,6 +14,7 @@ from tputui.logs.rows import (
     STEP_NAMES,
     TAG_CHARS_MAX,
     LoggedValue,
+    LogReader,
     encodable,
     number,
     step_number,
@@ -36,17 +37,13 @@ def object_of(line: bytes) -> dict[str, Any] | None:
     return row if type(row) is dict else None
 
 
-def _continues(old: list[bytes], new: list[bytes]) -> bool:
-    return old == new
-
-
 class JsonlReader(LineLog):
     """Reads a file of JSON lines."""
 
     form = "JSON lines file"
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _continues)
+        super().__init__(path)
         self._has_two_steps = False
         """Whether rows have two names of the step; one with one of them, as of MMEngine's evaluation, counts epochs."""
         self._before: dict[str, LoggedValue] = {}
@@ -117,7 +114,7 @@ _LEFT_OUT = {"log_history", "best_model_checkpoint"}
 _decoder = json.JSONDecoder()
 
 
-class TrainerStateReader:
+class TrainerStateReader(LogReader):
     """Reads the file again when it changed, and returns the entries that are new."""
 
     form = "Hugging Face trainer state"
@@ -135,11 +132,6 @@ class TrainerStateReader:
     def damage(self) -> list[str]:
         """One sentence while the file is not valid JSON; its entries before the damage are read."""
         return [self._problem] if self._problem else []
-
-    @property
-    def incomplete(self) -> str:
-        """Empty: the file is read as a whole."""
-        return ""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -185,9 +177,6 @@ class TrainerStateReader:
             self._problem = (
                 f"{self._path}: not valid JSON from character {offset:,} on; {len(readable):,} entries were read"
             )
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
 
 
 def _readable_entries(text: str) -> tuple[list[Any], int]:

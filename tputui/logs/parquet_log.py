@@ -18,6 +18,7 @@ from tputui.logs.growing import files_under, state_of
 from tputui.logs.rows import (
     TAG_CHARS_MAX,
     LoggedValue,
+    LogReader,
     RowContext,
     UnknownLog,
     context_of,
@@ -63,7 +64,7 @@ class _Failed(NamedTuple):
     region: Region
 
 
-class ParquetReader:
+class ParquetReader(LogReader):
     """Reads a parquet file, or all parquet files under a folder."""
 
     form = "parquet file"
@@ -87,11 +88,6 @@ class ParquetReader:
     def damage(self) -> list[str]:
         """Files that cannot be read."""
         return self._notes.sentences
-
-    @property
-    def incomplete(self) -> str:
-        """Empty: files are read as a whole."""
-        return ""
 
     @property
     def config(self) -> dict[str, Any]:

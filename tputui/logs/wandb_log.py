@@ -83,16 +83,6 @@ class WandbReader(GrowingReader[LoggedValue]):
         """`wandb.config`, as far as the file was read."""
         return self._config
 
-    def read(self) -> list[LoggedValue]:
-        """Values of the next records. Raises `OSError`."""
-        while (values := self.read_chunk()) is not None:
-            if values:
-                return values
-        return []
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
-
     @property
     def _chunk_bytes(self) -> int:
         return max(CHUNK_BYTES, len(self._buffer))
