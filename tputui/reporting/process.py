@@ -200,7 +200,7 @@ class RunProcess(ReportedProcess):
         self._paces: list[StepPace] = []
         """Counters of the threads that train."""
         self._num_open = 0
-        self._on_report: Callable[[], None] = _nothing
+        self._on_report: Callable[[], None] = lambda: None
         self._warned: set[str] = set()
         self._ended = threading.Event()
         self._leaving = threading.Lock()
@@ -408,7 +408,3 @@ def plain_config(config: Any) -> Any:
     if isinstance(config, int):
         return config if abs(config) <= ev.INT_MAX else str(config)
     return str(config)
-
-
-def _nothing() -> None:
-    pass
