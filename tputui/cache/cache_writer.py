@@ -225,8 +225,7 @@ class CacheWriter:
                 cache_file.check_fit(self._run_dir, head)
                 if not followed.kept:
                     state, _ = cache_file.read_state(path, head)
-                    mark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
-                    followed.go_to(mark, state, self._clocks)
+                    followed.go_to(head.bookmark, state, self._clocks)
                 followed.kept.insert(0, _Kept(head.last_seq, head.offset, path.stat().st_size))
             except CacheRefused:
                 path.unlink(missing_ok=True)

@@ -489,11 +489,6 @@ class CombinedColumns:
         )
 
 
-def combined(parts: Parts) -> list[CoreColumn]:
-    """Combines the columns of several processes, in order of steps."""
-    return CombinedColumns().of(parts)
-
-
 def _view(column: CoreSeries) -> CoreColumn:
     cores = range(len(column.means))
     return CoreColumn(

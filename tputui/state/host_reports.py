@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ RESTARTS_MAX = 256
 """Restarts of a process that are stored, the newest ones."""
 REASON_CHARS_MAX = 500
 HostReport = ev.HostsAwaited | ev.HostJoined | ev.ClockMeasured | ev.HostPaceMeasured
-HOST_REPORTS: tuple[type[ev.Event], ...] = (ev.HostsAwaited, ev.HostJoined, ev.ClockMeasured, ev.HostPaceMeasured)
+HOST_REPORTS: tuple[type[HostReport], ...] = get_args(HostReport)
 
 
 class Restart(Record, frozen=True):

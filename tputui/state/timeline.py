@@ -176,7 +176,7 @@ def _of_hosts(state: RunState, view: RequestView) -> RequestView:
     silent: list[int] = []
     for host, own in sorted(state.by_host.items()):
         answers = [process.receipts[view.id] for process in own if view.id in process.receipts]
-        events = [event for event in map(_newest_answer, answers) if event is not None]
+        events = [event for answer in answers if (event := answer.applied or answer.refused or answer.seen) is not None]
         # The supervisor answers for a training process that has only seen the request.
         event = min(events, key=lambda event_of_host: isinstance(event_of_host, RequestSeen), default=None)
         if event is not None:
@@ -193,10 +193,6 @@ def _of_hosts(state: RunState, view: RequestView) -> RequestView:
         ):
             silent.append(host)
     return msgspec.structs.replace(view, receipts=receipts, unanswered=silent)
-
-
-def _newest_answer(answer: Receipts) -> RequestSeen | RequestApplied | RequestRefused | None:
-    return answer.applied or answer.refused or answer.seen
 
 
 def _with_receipts(request: str, submitted: RequestView | None, answers: list[Receipts]) -> RequestView:
