@@ -86,7 +86,7 @@ def _read_to_end(log_import: LogImport, log: Path, run_dir: Path) -> LogImport:
         return log_import
     except Replaced:
         log_import.close()
-    place.forget(run_dir)
+    (run_dir / place.STATE_NAME).unlink(missing_ok=True)
     anew = LogImport(log, run_dir)
     anew.begin()
     anew.read(_is_left)

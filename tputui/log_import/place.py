@@ -34,7 +34,6 @@ from tputui.supervise import spawn
 from tputui.telemetry import rundir
 from tputui.telemetry.files import read_small
 from tputui.telemetry.journal import Bookmark
-from tputui.telemetry.rundir import write_atomically
 
 STATE_NAME = "import.json"
 STATE_BYTES_MAX = 64 << 20
@@ -180,16 +179,6 @@ def read_state(run_dir: Path) -> ImportState | None:
     return state if (state.form, state.version) == (FORM, __version__) else None
 
 
-def write_state(run_dir: Path, state: ImportState) -> None:
-    """Stores the state. Raises `OSError`."""
-    write_atomically(run_dir / STATE_NAME, msgspec.json.encode(state))
-
-
-def forget(run_dir: Path) -> None:
-    """Removes the stored state, so that the log is read anew. Raises `OSError`."""
-    (run_dir / STATE_NAME).unlink(missing_ok=True)
-
-
 def newest_change(marks: Mapping[str, FileMark]) -> float:
     """Unix time at which the newest of the files was changed."""
     return max((mark.mtime_ns for mark in marks.values()), default=0) / 1e9
@@ -212,16 +201,10 @@ def _continues(name: str, old: FileMark, new: FileMark) -> bool:
         return True
     if name.endswith((".parquet", ".json")) or old.inode != new.inode or new.size < old.size:
         return False  # these are always written as a whole
-    head = _head_of(Path(name), old.head_bytes)
-    return zlib.crc32(head) == old.head_crc
-
-
-def _head_of(path: Path, num_bytes: int) -> bytes:
-    """The first bytes of a file; empty if it cannot be read."""
     try:
-        return read_at(path, 0, num_bytes)
+        return zlib.crc32(read_at(Path(name), 0, old.head_bytes)) == old.head_crc
     except OSError:
-        return b""
+        return False
 
 
 FOLLOW = "--follow"

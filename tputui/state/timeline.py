@@ -27,6 +27,11 @@ from tputui.telemetry.events import FORMAT_VERSION, RequestApplied, RequestRefus
 ALIKE: tuple[MarkKind, ...] = ("epoch", "compile", "recompile", "checkpoint", "best", "restart")
 """Kinds that the training processes of all hosts report identically; only the first report counts."""
 REQUESTS_MARKED = 64
+_ANSWERS: dict[type[ev.RequestReceipt], Literal["seen", "applied", "refused"]] = {
+    RequestSeen: "seen",
+    RequestApplied: "applied",
+    RequestRefused: "refused",
+}
 
 
 def marks(
@@ -180,13 +185,8 @@ def _of_hosts(state: RunState, view: RequestView) -> RequestView:
         # The supervisor answers for a training process that has only seen the request.
         event = min(events, key=lambda event_of_host: isinstance(event_of_host, RequestSeen), default=None)
         if event is not None:
-            state_of: Literal["seen", "applied", "refused"] = "seen"
-            if isinstance(event, RequestApplied):
-                state_of = "applied"
-            elif isinstance(event, RequestRefused):
-                state_of = "refused"
             step = None if isinstance(event, RequestRefused) else event.step
-            receipts.append(HostReceipt(index=host, state=state_of, step=step, t=event.t))
+            receipts.append(HostReceipt(index=host, state=_ANSWERS[type(event)], step=step, t=event.t))
         elif any(
             trainer.role == "worker" and (not trainer.training_ended or trainer.training_ended.t > view.t)
             for trainer in own
