@@ -280,7 +280,6 @@ class CacheVerifier:
             self._look(run_dir, path)
 
     def take(self, writer: str, seq: int, event: Event) -> None:
-        """Applies an event."""
         waiting = self._waiting.get(writer)
         if not waiting:
             return
@@ -341,8 +340,6 @@ class CachedState(NamedTuple):
 
 
 class StateCache:
-    """The cached states of one run."""
-
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._kept: dict[str, list[tuple[Head, Path]]] | None = None

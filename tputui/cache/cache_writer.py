@@ -87,7 +87,6 @@ class _Followed:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether damage was found in it."""
         mark = self.tail.bookmark
         return bool(mark.damage) or mark.bad_start is not None
 

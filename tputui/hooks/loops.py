@@ -41,8 +41,6 @@ _text_of = lru_cache(maxsize=512)(ast.unparse)
 
 
 class LoopPosition(NamedTuple):
-    """Where a loop is."""
-
     name: str
     """Its counter."""
     value: int

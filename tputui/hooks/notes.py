@@ -40,8 +40,6 @@ RECORDS_MAX = 16_384
 
 
 class LoaderNotes:
-    """What is known of a loader."""
-
     def __init__(self, length: int | None) -> None:
         self.length = length
         """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
@@ -89,8 +87,6 @@ class LossesOnDevice:
 
 
 class ThreadNotes:
-    """The notes of one thread."""
-
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.is_inside = False
@@ -243,8 +239,6 @@ class ThreadNotes:
 
 
 class _Local(threading.local):
-    """The notes of the current thread."""
-
     def __init__(self) -> None:
         self.notes = ThreadNotes()
         _all.append(self.notes)

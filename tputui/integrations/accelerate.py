@@ -42,7 +42,6 @@ class _Hooks(Harmless):
 
     @property
     def tracker(self) -> Run:
-        """The run."""
         return self._open({})
 
     def start(self) -> None:

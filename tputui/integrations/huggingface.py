@@ -235,7 +235,6 @@ class _Hooks(Harmless):
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **given: Any
     ) -> None:
-        """Reports the results of an evaluation."""
         if self._run is None:
             return
         self._leave_phase()

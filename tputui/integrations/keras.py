@@ -244,7 +244,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Reports the epoch."""
         run, context = self._run, self._epoch
         if run is None or context is None:
             return
@@ -265,7 +264,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_train_end(self, logs: Any = None) -> None:
-        """Reports the end of training."""
         self._is_begun = False
         run = self._run
         if run is None:

@@ -111,7 +111,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins the epoch."""
         if self._run is not None:
             self._valid_names = set()
             self._losses, self._examples_open = [], 0
@@ -240,7 +239,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Reports the end of training."""
         of = f" of {trainer.max_epochs}" if (trainer.max_epochs or -1) > 0 else ""
         self._is_training = False
         self._end_training(f"Trainer.fit ended after epoch {trainer.current_epoch}{of}")

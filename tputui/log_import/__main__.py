@@ -33,7 +33,6 @@ REPLACED = "the log was replaced; opening it again reads the new one"
 
 
 def main(arguments: list[str]) -> ExitCode:
-    """Reads one log."""
     log, follows = Path(arguments[-1]), FOLLOW in arguments[:-1]
     try:
         run_dir = place.run_dir_of(log, os.environ)

@@ -216,7 +216,6 @@ class LogImport:
         self._store(at_end=is_whole, ended=is_whole)
 
     def close(self) -> None:
-        """Closes the files."""
         self._reader.close()
         if self._journal is not None:
             self._journal.close()

@@ -111,7 +111,6 @@ def run_dir_of(log: Path, environ: Mapping[str, str]) -> Path:
 
 
 def is_import(run_dir: Path, environ: Mapping[str, str]) -> bool:
-    """Whether a run directory is that of a log."""
     try:
         return run_dir.absolute().parent == imports_dir(environ)
     except OSError:
@@ -162,7 +161,6 @@ def mark_files(log: Path) -> dict[str, FileMark]:
 
 
 def change_of(old: Mapping[str, FileMark], new: Mapping[str, FileMark]) -> Change:
-    """What happened to the files of a log."""
     if old == new:
         return "none"
     continues = all(name in new and _continues(name, mark, new[name]) for name, mark in old.items())

@@ -48,7 +48,6 @@ class DamageNotes:
         self._num_more = 0
 
     def add(self, sentence: str, region: Region | None = None) -> None:
-        """Notes one unreadable part."""
         name = _kind_of(sentence)
         kind = self._kinds.get(name)
         if kind is None:

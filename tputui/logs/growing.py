@@ -218,7 +218,6 @@ class GrowingReader(ABC, Generic[T]):
         """A reader of a part of the file."""
 
     def _note(self, start: int, end: int, sentence: str) -> None:
-        """Notes a damaged part of the file."""
         if len(self._damaged) >= REGIONS_MAX:
             self._notes.add(sentence)
             return
@@ -502,10 +501,8 @@ class LineLog(LogReader):
 
     @property
     def damage(self) -> list[str]:
-        """Lines that could not be read."""
         return self._notes.sentences
 
     @property
     def incomplete(self) -> str:
-        """A sentence if the last line has no end."""
         return self._lines.incomplete

@@ -38,8 +38,6 @@ def object_of(line: bytes) -> dict[str, Any] | None:
 
 
 class JsonlReader(LineLog):
-    """Reads a file of JSON lines."""
-
     form = "JSON lines file"
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +48,6 @@ class JsonlReader(LineLog):
         """The values of the row before by tag."""
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next complete lines. Raises `OSError`."""
         while lines := self._lines.read():
             if values := self._values_of_lines(lines):
                 return values
@@ -139,7 +136,6 @@ class TrainerStateReader(LogReader):
         return self._config
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next entries of `log_history`. Raises `OSError`."""
         if self._num_read >= len(self._entries):
             self._refresh()
         entries = self._entries[self._num_read : self._num_read + ENTRIES_PER_READ]

@@ -86,7 +86,6 @@ class ParquetReader(LogReader):
 
     @property
     def damage(self) -> list[str]:
-        """Files that cannot be read."""
         return self._notes.sentences
 
     @property
@@ -95,7 +94,6 @@ class ParquetReader(LogReader):
         return self._config
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next rows."""
         while True:
             while self._tables:
                 table = self._tables[0]
@@ -111,7 +109,6 @@ class ParquetReader(LogReader):
                 return []
 
     def close(self) -> None:
-        """Lets go of the files."""
         self._tables.clear()
 
     def _add_files(self) -> bool:

@@ -16,8 +16,6 @@ from tputui.logs.tags import in_words
 
 
 class LoggedValue(NamedTuple):
-    """One value of one metric."""
-
     tag: str
     """Name of the metric in the log: `train/loss`, `loss_rank3`."""
     step: int | None

@@ -62,12 +62,10 @@ class _EventFolder:
 
     @property
     def has_session(self) -> bool:
-        """Whether it has a session of the hparams plugin."""
         return any(file.has_session for file in self.files)
 
     @property
     def config(self) -> dict[str, Any]:
-        """Hyperparameters in the files."""
         return {name: value for file in self.files for name, value in file.config.items()}
 
     def read(self) -> list[LoggedValue] | None:
@@ -110,13 +108,11 @@ class LogdirReader(LogReader):
 
     @property
     def damage(self) -> list[str]:
-        """Damaged records, with their file and offset."""
         lost = [file.lost for file in self._files() if file.lost]
         return [*self._notes.sentences, *lost]
 
     @property
     def incomplete(self) -> str:
-        """A sentence if the last record of a file is cut."""
         return next((sentence for file in self._files() if (sentence := file.incomplete)), "")
 
     @property

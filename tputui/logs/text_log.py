@@ -45,7 +45,6 @@ class TextLogReader(LineLog):
         return self._parser.totals
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next complete lines. Raises `OSError`."""
         while lines := self._lines.read():
             if self._lines.restarted:
                 self._parser = ConsoleParser()

@@ -177,8 +177,6 @@ class Start(NamedTuple):
 
 
 class EventFileReader(GrowingReader[LoggedValue]):
-    """Reads one event file."""
-
     form = "TensorBoard event file"
 
     def __init__(self, file: GrowingFile, notes: DamageNotes) -> None:
@@ -215,12 +213,10 @@ class EventFileReader(GrowingReader[LoggedValue]):
 
     @property
     def damage(self) -> list[str]:
-        """Damaged records, with their offset."""
         return [*self._notes.sentences, *filter(None, [self.lost])]
 
     @property
     def incomplete(self) -> str:
-        """A sentence if the last record is cut; empty otherwise."""
         return "" if self._lost_from is not None else incomplete_record(self._file, self._buffer)
 
     @property

@@ -242,7 +242,6 @@ class _PendingValues:
         return self.source == CONSOLE
 
     def clear(self) -> None:
-        """Removes the values."""
         self.values, self.steps, self.times, self.epochs = [], [], [], []
 
 

@@ -42,13 +42,10 @@ _CONFIG_BYTES_MAX = 1 << 20
 
 
 def is_wandb(head: bytes) -> bool:
-    """Whether a file begins like a file of W&B."""
     return head.startswith(IDENT + _MAGIC.to_bytes(2, "little"))
 
 
 class WandbReader(GrowingReader[LoggedValue]):
-    """Reads one `.wandb` file."""
-
     form = "W&B offline file"
 
     def __init__(self, path: Path, part: GrowingFile | None = None, notes: DamageNotes | None = None) -> None:
@@ -68,13 +65,11 @@ class WandbReader(GrowingReader[LoggedValue]):
 
     @property
     def damage(self) -> list[str]:
-        """Damaged blocks and records, with their offset."""
         lost = [] if self._lost_from is None else [f"{self._path}: damaged from byte {self._lost_from:,} on"]
         return [*self._notes.sentences, *lost]
 
     @property
     def incomplete(self) -> str:
-        """A sentence if the last record is cut."""
         rest = b"" if self._lost_from is not None else self._buffer or b"".join(self._parts)
         return incomplete_record(self._file, rest)
 

@@ -83,7 +83,6 @@ class StepPace:
 
     @property
     def step(self) -> int:
-        """Newest step."""
         with self._lock:
             return self._before + len(self.queued)
 
@@ -259,7 +258,6 @@ class RunProcess(ReportedProcess):
 
     @property
     def step(self) -> int:
-        """Newest step."""
         return max((pace.step for pace in self._paces), default=0)
 
     @property

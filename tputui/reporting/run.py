@@ -627,7 +627,6 @@ class Phases:
 
     @contextlib.contextmanager
     def context(self, name: str) -> Iterator[None]:
-        """A context for a phase."""
         section = _SECTIONS.get(str(name), str(name)[:NAME_CHARS_MAX])
         if section == "evaluate":
             self.evaluation_began(time.time(), self._process.printed_bytes())
@@ -642,7 +641,6 @@ class Phases:
                 self.evaluation_ended()
 
     def evaluation_began(self, t: float, printed_bytes: int | None) -> None:
-        """Reports that an evaluation began."""
         epoch, step = self._progress.epoch, self._pace.step
         self._process.emit(ev.EvaluationStarted(t=t, epoch=epoch, step=step, printed_bytes=printed_bytes))
 
@@ -694,7 +692,6 @@ class Saves:
         return shown, num_bytes
 
     def asked(self) -> list[Any]:
-        """The requests for which the script shall save now."""
         return self._process.requests.saves_due(self._pace.step, self._column)
 
     def serve(self, save: Callable[[], Any], asked: Sequence[Any]) -> bool:

@@ -56,13 +56,11 @@ class _Active:
         self._mark: AbstractContextManager[object] | None = None
 
     def mark(self, step: int) -> None:
-        """Begins the mark of a step."""
         self.unmark()
         self._mark = self.profiler.mark(step)
         self._mark.__enter__()
 
     def unmark(self) -> None:
-        """Ends the mark of the running step."""
         mark, self._mark = self._mark, None
         if mark is not None:
             mark.__exit__(None, None, None)

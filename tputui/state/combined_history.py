@@ -52,7 +52,6 @@ class _Totals(Generic[PointT]):
         return self._point(t=t, **fields)
 
     def copy(self) -> Self:
-        """An independent copy."""
         return type(self)(self._point, {name: total.copy() for name, total in self._totals.items()}, self._owners)
 
 
@@ -122,7 +121,6 @@ class _Total:
         self.newest: dict[int, float] = {}
 
     def copy(self) -> Self:
-        """An independent copy."""
         copied = copy(self)
         copied.newest = self.newest.copy()
         return copied
@@ -144,7 +142,6 @@ class _Counter(_Total):
     """The sum of the newest values of all processes, of which the newest one is taken."""
 
     def take(self) -> float | None:
-        """The sum."""
         return self.value
 
 
@@ -156,7 +153,6 @@ class _Rate(_Total):
         self._sum, self._num_values = 0.0, 0
 
     def replace(self, process: int, value: float) -> None:
-        """Sets the newest value of a process."""
         super().replace(process, value)
         self._sum, self._num_values = self._sum + self.value, self._num_values + 1
 
@@ -171,7 +167,6 @@ class _HostMean(_Rate):
     """The mean over the hosts in place of their sum."""
 
     def take(self) -> float | None:
-        """As that of a rate."""
         total = super().take()
         return total / len(self.newest) if total is not None else None
 
@@ -184,7 +179,6 @@ class _Greatest(_Total):
         self.value = -math.inf
 
     def replace(self, process: int, value: float) -> None:
-        """Sets the newest value of a process."""
         before = self.newest.get(process)
         self.newest[process] = value
         if value >= self.value:

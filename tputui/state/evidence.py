@@ -102,7 +102,6 @@ class Evidence(StateStruct):
 
     @property
     def groups(self) -> tuple[list[Any], ...]:
-        """All lists of groups."""
         return self.compiles, self.syncs, self.fallbacks, self.breaks, self.windows
 
     def add(self, event: Observed, steps_done: int, epoch: int) -> bool:
@@ -289,7 +288,6 @@ class Evidence(StateStruct):
         self.num_beats += 1
 
     def add_times(self, event: ev.ProgressReported) -> None:
-        """Adds the wall times of a report."""
         if event.timed_steps or self.times:
             self.times = with_newest(self.times, event)
             self.revision += 1

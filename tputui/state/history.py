@@ -95,7 +95,6 @@ def newest_progress(state: RunState) -> ProgressReported | None:
 
 
 def memory(state: RunState) -> list[MemoryPoint]:
-    """Memory of all hosts over time."""
     processes = [process for process in state.in_order if process.usage.items]
     key = tuple((process.name, process.usage.version) for process in processes)
     combined = state.memoized("combined memory", [process.name for process in processes], combined_memory)

@@ -96,11 +96,9 @@ class HostReports(StateStruct):
             del self.paces[:-PACES_MAX]
 
     def restarted(self, restart: Restart) -> None:
-        """Another process continues the journal."""
         self.restarts = [*self.restarts[1 - RESTARTS_MAX :], restart]
 
     def failed(self, failure: ReportedFailure) -> None:
-        """The supervisor reported a failure."""
         self.failures = [*self.failures[1 - RESTARTS_MAX :], failure]
 
     @property
@@ -124,7 +122,6 @@ class HostReports(StateStruct):
         self.paces = [pace for pace in self.paces if pace.step < first_step]
 
     def stepped(self, t: float) -> None:
-        """The process reported steps."""
         if not self.restarts:
             return
         newest = self.restarts[-1]

@@ -94,7 +94,6 @@ def slow_members(
 
 
 def deviating_cores_of(column: CoreColumn) -> OutlierRow:
-    """Finds the cores that are off in a column."""
     return deviating_cores(column.first_step, column.last_step, column.num_steps, column.means)
 
 
@@ -135,7 +134,6 @@ class OutlierSearch(StateStruct):
     """Steps for which a core has been off already when a row first shows it, since the rows are smoothed."""
 
     def add(self, row: OutlierRow) -> None:
-        """Adds the next row."""
         if row.off or self.above:
             self._add(self.above, row, {core: by for core, by in row.off.items() if by > 0})
         if row.off or self.below:

@@ -117,12 +117,10 @@ class Downsampled(StateStruct, Generic[T]):
             self.stride *= 2
 
     def clear(self) -> None:
-        """Removes all items."""
         self.version += 1
         self.items, self.stride, self.in_last = [], 1, 0
 
     def keep(self, wanted: Callable[[T], bool]) -> None:
-        """Removes items that are not wanted."""
         self.version += 1
         kept = [item for item in self.items if wanted(item)]
         if len(kept) < len(self.items):
@@ -139,7 +137,6 @@ class Converted(Generic[T, V]):
         self._made: list[V] = []
 
     def of(self, items: Sequence[T]) -> list[V]:
-        """The items converted."""
         same = num_same(self._items, items)
         self._items[same:] = items[same:]
         self._made[same:] = map(self._convert, items[same:])
@@ -171,7 +168,6 @@ class Recent(StateStruct, Generic[T]):
         self.old.most = self.most
 
     def add(self, item: T) -> None:
-        """Adds an item."""
         self.count += 1
         if len(self.newest) == self.most:
             self.old.add(self.newest.pop(0), first_of)
@@ -179,7 +175,6 @@ class Recent(StateStruct, Generic[T]):
 
     @property
     def items(self) -> list[T]:
-        """The items that are stored."""
         return [*self.old.items, *self.newest]
 
 

@@ -148,7 +148,6 @@ def checkpoints(state: RunState) -> list[ev.CheckpointSaved]:
 
 
 def skipped(state: RunState) -> SkippedView:
-    """The examples that were left out, over all hosts."""
     newest = [process.skipped[-1] for process in state.in_order if process.skipped]
     examples = [event for process in state.in_order for event in process.skipped[:SKIPPED_SHOWN]]
     limit = max((event.limit for event in newest), default=0)
@@ -261,7 +260,6 @@ def damage(state: RunState, regions: Iterable[Damage]) -> DamageView:
 
 
 def newer_format(state: RunState) -> str | None:
-    """A warning if a newer version wrote the run."""
     newest = max((w.opened.format for w in state.processes.values() if w.opened), default=FORMAT_VERSION)
     unknown: Counter[str] = Counter()
     for process in state.processes.values():

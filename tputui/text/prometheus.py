@@ -21,15 +21,11 @@ SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
 class _Sample(NamedTuple):
-    """One value of a family, with its labels."""
-
     value: float | None
     labels: Mapping[str, str] = {}
 
 
 class _Family(NamedTuple):
-    """A metric of Prometheus."""
-
     name: str
     kind: Literal["gauge", "counter"]
     help: str
