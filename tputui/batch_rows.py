@@ -1,4 +1,5 @@
-"""The examples of a batch, however a framework nests its arrays. Imports nothing: hooks load it with torch."""
+"""The examples of a batch, however a framework nests its arrays, and the batches of a loader. Imports nothing: hooks
+load it with torch."""
 
 from __future__ import annotations
 
@@ -18,3 +19,11 @@ def rows_of(batch: Any, depth: int = 0) -> int | None:
     if isinstance(batch, list | tuple) and depth < DEPTH_MAX:
         return next((rows for part in batch if (rows := rows_of(part, depth + 1)) is not None), None)
     return None
+
+
+def length_of(sized: Any) -> int | None:
+    """The length of a loader or data set; None if it has none."""
+    try:
+        return len(sized)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None

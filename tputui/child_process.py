@@ -73,7 +73,6 @@ class ChildProcess:
         return True
 
     def close(self) -> None:
-        """Ends it."""
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 with contextlib.suppress(OSError):

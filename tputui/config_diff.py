@@ -47,8 +47,6 @@ def diff(configs: Sequence[Mapping[str, Any]], base: int) -> ConfigDiff:
 
 
 class ConfigLine(NamedTuple):
-    """A key of a configuration."""
-
     key: str
     value: str
     """As in a TOML file."""

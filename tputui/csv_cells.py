@@ -22,7 +22,6 @@ def cells(values: Iterable[Any]) -> list[Any]:
 
 @functools.lru_cache(maxsize=1 << 10)
 def cell(text: str) -> str:
-    """A text as the content of a cell."""
     return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
 
 

@@ -36,8 +36,6 @@ class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One data set."""
-
     name: str
     prepared_by: str
     """The script that fetches it."""

@@ -23,8 +23,6 @@ DEV = Path("/dev")
 
 
 class Kind(NamedTuple):
-    """A kind of TPU chip."""
-
     name: str
     cores: int
     """Devices per chip in the runtime. The two TensorCores of a v4 or v5p chip are one device."""
@@ -180,7 +178,6 @@ def device_in_use(holder: Holder) -> str:
 
 
 def find_devices(root: Path = ROOT) -> Devices:
-    """The TPU chips of this host."""
     files = _device_files(root / "dev")
     holders, num_hidden = _find_holders(root / "proc", files) if files else ([], 0)
     return Devices(pci_chips(root / "sys/bus/pci/devices"), files, holders, num_hidden)

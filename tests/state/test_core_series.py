@@ -17,7 +17,7 @@ from tests.recorded import T0, steps_recorded
 from tests.state.drawn_rows import Rows, runs_of_records
 from tputui.state import core_series
 from tputui.state.chart_data import CoreColumn
-from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, CoreSeries, combined
+from tputui.state.core_series import CELLS_MAX, COLUMNS_LEAST, COLUMNS_MAX, AllCoreSeries, CombinedColumns, CoreSeries
 from tputui.telemetry import float_blocks
 from tputui.telemetry.events import StepsRecorded
 
@@ -40,7 +40,7 @@ def columns_of(blocks: list[Rows], most: int = COLUMNS_MAX) -> AllCoreSeries:
 
 
 def shown(made: AllCoreSeries, num_cores: int = 3) -> list[CoreColumn]:
-    return combined([(made, range(num_cores))])
+    return CombinedColumns().of([(made, range(num_cores))])
 
 
 @given(RUNS_OF_RECORDS, st.sampled_from([4, 8, 20, 40]))
@@ -221,7 +221,7 @@ def test_undecodable_block_or_new_core_count_keeps_columns() -> None:
 
 def test_cores_of_several_hosts_are_side_by_side() -> None:
     left, right = columns_of([[[1.0, 2.0]] * 8]), columns_of([[[3.0, math.nan]] * 8], most=4)
-    found = combined([(left, [0, 1]), (right, [5, 4])])
+    found = CombinedColumns().of([(left, [0, 1]), (right, [5, 4])])
     assert [(column.first_step, column.last_step) for column in found] == [(1, 2), (3, 4), (5, 6), (7, 8)]
     for column in found:
         assert [column.means[core] for core in (0, 1, 5)] == [1.0, 2.0, 3.0]

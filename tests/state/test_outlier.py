@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,11 @@ from tputui.state.outlier import (
     NAMED,
     OFF,
     OutlierCache,
+    OutlierRow,
+    OutlierSearch,
     deviating_cores,
     deviating_cores_of,
     distance_of,
-    find_outlier,
 )
 from tputui.state.reducer import RunState
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
@@ -47,6 +48,14 @@ def off_by(row: list[float], deviations: float) -> list[float]:
     median = statistics.median(values)
     values[BAD] = median + deviations * statistics.median(abs(value - median) for value in values)
     return values
+
+
+def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
+    """The core that was off for longest in rows in order of steps; with `now` only one that still is."""
+    search = OutlierSearch()
+    for row in rows:
+        search.add(row)
+    return search.outlier(now=now)
 
 
 def named(rows: list[list[float]], report_steps: int) -> list[OutlierView | None]:

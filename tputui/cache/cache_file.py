@@ -92,6 +92,11 @@ class Head(_FormatVersion, frozen=True, kw_only=True):
     crc: _Crc
     """CRC-32 of the encoded state."""
 
+    @property
+    def bookmark(self) -> Bookmark:
+        """The position at which to continue."""
+        return Bookmark(self.journal, self.offset, self.next_seq, journal_id=self.journal_id)
+
 
 def listed(run_dir: Path, writer: str | None = None) -> list[Path]:
     """The cache files of a run, or of one process, by name; none if the directory is missing or a symbolic link."""
@@ -275,7 +280,6 @@ class CacheVerifier:
             self._look(run_dir, path)
 
     def take(self, writer: str, seq: int, event: Event) -> None:
-        """Applies an event."""
         waiting = self._waiting.get(writer)
         if not waiting:
             return
@@ -335,17 +339,11 @@ class CachedState(NamedTuple):
     """Newest unix time of those events."""
 
 
-class _CacheFile(NamedTuple):
-    path: Path
-    head: Head
-
-
 class StateCache:
-    """The cached states of one run."""
-
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._kept: dict[str, list[_CacheFile]] | None = None
+        self._kept: dict[str, list[tuple[Head, Path]]] | None = None
+        """Readable files by process, in order of their events."""
 
     def before(self, t: float, beyond: Mapping[str, int]) -> dict[str, CachedState]:
         """The newest cached state of each process whose events are not newer than the unix time `t`.
@@ -361,38 +359,26 @@ class StateCache:
                 states[writer] = cached_state
         return states
 
-    def _newest(self, kept: list[_CacheFile], t: float, beyond: int) -> CachedState | None:
-        from tputui.cache import cache_file
-
-        for cached in reversed(kept.copy()):
-            if cached.head.newest_t > t:
+    def _newest(self, kept: list[tuple[Head, Path]], t: float, beyond: int) -> CachedState | None:
+        for head, path in reversed(kept.copy()):
+            if head.newest_t > t:
                 continue
-            if cached.head.last_seq <= beyond:
+            if head.last_seq <= beyond:
                 return None
             try:
-                cache_file.check_fit(self._run_dir, cached.head)
-                state, _ = cache_file.read_state(cached.path, cached.head)
-            except (cache_file.CacheRefused, OSError):
-                kept.remove(cached)
+                check_fit(self._run_dir, head)
+                state, _ = read_state(path, head)
+            except (CacheRefused, OSError):
+                kept.remove((head, path))
                 continue
-            head = cached.head
-            bookmark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
-            return CachedState(bookmark, state, head.newest_t)
+            return CachedState(head.bookmark, state, head.newest_t)
         return None
 
 
-def _heads(run_dir: Path) -> dict[str, list[_CacheFile]]:
-    """Readable cache files by process, in order of their events."""
-    if not (run_dir / CACHE_DIR).is_dir():
-        return {}
-    # Imported only if there are cache files: the import takes longer than reading a short run.
-    from tputui.cache import cache_file
-
-    files_by_writer: dict[str, list[_CacheFile]] = {}
-    for path in cache_file.listed(run_dir):
-        try:
-            head = cache_file.read_head(path)
-        except (cache_file.CacheRefused, OSError):
-            continue
-        files_by_writer.setdefault(head.writer, []).append(_CacheFile(path, head))
-    return {writer: sorted(kept, key=lambda cached: cached.head.last_seq) for writer, kept in files_by_writer.items()}
+def _heads(run_dir: Path) -> dict[str, list[tuple[Head, Path]]]:
+    by_writer: dict[str, list[tuple[Head, Path]]] = {}
+    for path in listed(run_dir):
+        with contextlib.suppress(CacheRefused, OSError):
+            head = read_head(path)
+            by_writer.setdefault(head.writer, []).append((head, path))
+    return {writer: sorted(kept, key=lambda file: file[0].last_seq) for writer, kept in by_writer.items()}

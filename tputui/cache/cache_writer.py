@@ -87,7 +87,6 @@ class _Followed:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether damage was found in it."""
         mark = self.tail.bookmark
         return bool(mark.damage) or mark.bad_start is not None
 
@@ -225,8 +224,7 @@ class CacheWriter:
                 cache_file.check_fit(self._run_dir, head)
                 if not followed.kept:
                     state, _ = cache_file.read_state(path, head)
-                    mark = Bookmark(head.journal, head.offset, head.next_seq, journal_id=head.journal_id)
-                    followed.go_to(mark, state, self._clocks)
+                    followed.go_to(head.bookmark, state, self._clocks)
                 followed.kept.insert(0, _Kept(head.last_seq, head.offset, path.stat().st_size))
             except CacheRefused:
                 path.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import weakref
 from time import perf_counter
 from typing import Any
 
-from tputui.batch_rows import rows_of
+from tputui.batch_rows import length_of, rows_of
 from tputui.hooks import evaluation, notes
 from tputui.hooks.notes import ENDLESS, LoaderNotes
 
@@ -95,11 +95,9 @@ def _fed_loader(loader: Any) -> LoaderNotes:
 
 
 def _length(loader: Any) -> int | None:
-    try:
-        length = len(loader)
-        return length if length * (getattr(loader, "batch_size", None) or 1) < ENDLESS_FROM else ENDLESS
-    except (TypeError, NotImplementedError, AttributeError):
-        return None
+    length = length_of(loader)
+    is_endless = length is not None and length * (getattr(loader, "batch_size", None) or 1) >= ENDLESS_FROM
+    return ENDLESS if is_endless else length
 
 
 def _begin_epoch(loader: LoaderNotes) -> None:

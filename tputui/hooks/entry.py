@@ -16,7 +16,8 @@ from tputui.observers.autoload import RUN_DIR_VARIABLE
 if TYPE_CHECKING:
     from typing import Any
 
-    from tputui.hooks.notes import ReportedTraining, ThreadNotes
+    from tputui.hooks.notes import ThreadNotes
+    from tputui.hooks.training import HookedTraining
 
 SEED_VARIABLE = "TPUTUI_TRIAL_SEED"
 """As in `tputui.trial_protocol`."""
@@ -104,7 +105,7 @@ def hook_torch() -> None:
     os.register_at_fork(after_in_child=notes.forget)
 
 
-def _make_training(notes: ThreadNotes) -> ReportedTraining:
+def _make_training(notes: ThreadNotes) -> HookedTraining:
     from tputui.hooks import training
     from tputui.hooks.notes import end
     from tputui.reporting.start import before_close

@@ -18,11 +18,11 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
+from tputui.observers.user_frames import FRAMES_MAX as STACK_MAX
 from tputui.observers.user_frames import local_variables, user_frames
 
 FRAMES_MAX = 8
 """Calls of the user's code whose loops are read."""
-STACK_MAX = 200
 _COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _COUNTERS = (ast.Name, ast.Attribute)
 _RANGES = ("range", "trange", "prange")
@@ -41,8 +41,6 @@ _text_of = lru_cache(maxsize=512)(ast.unparse)
 
 
 class LoopPosition(NamedTuple):
-    """Where a loop is."""
-
     name: str
     """Its counter."""
     value: int

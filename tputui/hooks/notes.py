@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tputui.hooks.call_sites import UNKNOWN, CallSite
-from tputui.hooks.loops import LoopPosition, LoopWatch, positions_at
+from tputui.hooks.loops import LoopWatch, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerCreated, Record
 
 if TYPE_CHECKING:
+    from tputui.hooks.training import HookedTraining
     from tputui.reporting.device_values import DeviceValues
 
 REPORT_INTERVAL_S = 1.0
@@ -38,32 +39,7 @@ RECORDS_MAX = 16_384
 """Most records that wait for a report, however fast the steps are."""
 
 
-class ReportedTraining(Protocol):
-    """Reports what was noted in a thread. Its calls may take milliseconds."""
-
-    def report(self) -> None:
-        """Reports the notes since the last call, as far as their losses are known."""
-
-    def place(self, loops: list[LoopPosition]) -> float | None:
-        """Takes the loops of the script around the newest backward pass. Returns the seconds after which it
-        needs to know when the next pass of the outermost one begins; None if it does not."""
-
-    def begin_epoch(self) -> None:
-        """The loader of the training begins anew."""
-
-    def end(self, *, is_done: bool) -> None:
-        """Reports the rest; `is_done`: no error and no request ended the training."""
-
-    def begin_evaluation(self, *, has_batch: bool) -> None:
-        """An evaluation begins, or with `has_batch` goes on."""
-
-    def end_evaluation(self) -> None:
-        """Training goes on."""
-
-
 class LoaderNotes:
-    """What is known of a loader."""
-
     def __init__(self, length: int | None) -> None:
         self.length = length
         """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
@@ -111,8 +87,6 @@ class LossesOnDevice:
 
 
 class ThreadNotes:
-    """The notes of one thread."""
-
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.is_inside = False
@@ -145,8 +119,8 @@ class ThreadNotes:
         self._watch: LoopWatch | None = None
         """Of the outermost loop, if its passes are not shown otherwise."""
         self._watch_due = 0.0
-        self.training: ReportedTraining | None = None
-        """Reports the notes; None before the first backward pass."""
+        self.training: HookedTraining | None = None
+        """Reports the notes; None before the first backward pass. Its calls may take milliseconds."""
         self._devices: DeviceValues | None = None
         """Losses that wait on their devices, tagged with their backward passes."""
         self._on_cuda: dict[Any, LossesOnDevice] = {}
@@ -265,8 +239,6 @@ class ThreadNotes:
 
 
 class _Local(threading.local):
-    """The notes of the current thread."""
-
     def __init__(self) -> None:
         self.notes = ThreadNotes()
         _all.append(self.notes)
@@ -274,7 +246,7 @@ class _Local(threading.local):
 
 _all: list[ThreadNotes] = []
 _local = _Local()
-_make_training: Callable[[ThreadNotes], ReportedTraining]
+_make_training: Callable[[ThreadNotes], HookedTraining]
 
 
 def of_thread() -> ThreadNotes:
@@ -295,7 +267,7 @@ def take_step_loss() -> tuple[str, str, Any] | None:
     return site.name, site.place, sum(others, first)
 
 
-def report_with(make_training: Callable[[ThreadNotes], ReportedTraining]) -> None:
+def report_with(make_training: Callable[[ThreadNotes], HookedTraining]) -> None:
     """Sets what makes the report of a thread at its first backward pass."""
     global _make_training
     _make_training = make_training

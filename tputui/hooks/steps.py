@@ -65,8 +65,6 @@ Record = BackwardPass | OptimizerStep | OptimizerCreated | BatchTaken
 
 
 class TrainingStep(msgspec.Struct):
-    """What is known of a step."""
-
     losses: dict[CallSite, float] = {}
     """In the order of their first passes."""
     lr: float | None = None
@@ -77,8 +75,6 @@ class TrainingStep(msgspec.Struct):
 
 
 class StepAssembler:
-    """Assembles the steps of one thread."""
-
     def __init__(self) -> None:
         self._passes: list[BackwardPass] = []
         self._num_optimizers = 0

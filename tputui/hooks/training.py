@@ -28,8 +28,6 @@ teacher: it is an evaluation if something is printed in it."""
 
 
 class HookedTraining:
-    """The training of one thread."""
-
     def __init__(self, notes: ThreadNotes, run: Run | None) -> None:
         """Without a run nothing is reported."""
         self._run = run

@@ -32,11 +32,8 @@ class _Hooks(Harmless):
     def __init__(self, project: str | None = None, *, runs_dir: str | None = None) -> None:
         """`project` is the name of a run that is created, by default that of the script. `runs_dir` is the folder for
         its directory; by default `$TPUTUI_RUNS`, else `./runs`."""
-        super().__init__()
+        super().__init__(runs_dir)
         self._project = project or script_name()
-        self._runs_dir = runs_dir
-        self._is_own = True
-        """Whether the tracker opened the run, and closes it."""
         self._logged: NamedMetrics | None = None
         self._loss_tag: str | None = None
         """The tag of the training loss, once one was logged."""
@@ -45,7 +42,6 @@ class _Hooks(Harmless):
 
     @property
     def tracker(self) -> Run:
-        """The run."""
         return self._open({})
 
     def start(self) -> None:

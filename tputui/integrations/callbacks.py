@@ -45,12 +45,16 @@ class Harmless:
     _step_shift = _epoch_shift = 0
     """Steps and epochs of earlier trainings in the run, which are added to those that the framework counts."""
 
+    def __init__(self, runs_dir: str | None = None) -> None:
+        """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
+        super().__init__()
+        self._runs_dir = runs_dir
+
     def _join(
         self,
         task: str,
         config: Mapping[str, Any],
         loss_from: str,
-        runs_dir: str | None = None,
         *,
         rank: int | None = None,
         world_size: int | None = None,
@@ -63,7 +67,7 @@ class Harmless:
             self._run = None
             return
         self._is_own = before is None or (before is self._run and self._is_own)
-        run = join(task, config, runs_dir, rank=rank, world_size=world_size)
+        run = join(task, config, self._runs_dir, rank=rank, world_size=world_size)
         # A run without a journal: tputui launched this process and reports it already, or only rank 0 is shown.
         self._run = run if run.is_active else None
         _attached = self._run if self.is_attached else None
@@ -127,14 +131,6 @@ def made_class(module: dict[str, Any], wanted: str, name: str, base: Callable[[]
     namespace = {"__doc__": hooks.__doc__, "__module__": module["__name__"], "is_attached": wanted == ATTACHED}
     made = module[wanted] = type(wanted, (hooks, base()), namespace)
     return made
-
-
-def length_of(sized: Any) -> int | None:
-    """The length of a loader or data set; None if it has none."""
-    try:
-        return len(sized)
-    except (TypeError, NotImplementedError):
-        return None
 
 
 _Place = tuple[str, int, float, float]

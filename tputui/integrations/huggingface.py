@@ -20,7 +20,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, length_of, made_class
+from tputui.batch_rows import length_of
+from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, made_class
 from tputui.logs.repeats import is_same
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
@@ -42,9 +43,7 @@ class _Hooks(Harmless):
     """Whether they have the loss of each step."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
-        """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
-        super().__init__()
-        self._runs_dir = runs_dir
+        super().__init__(runs_dir)
         self._is_begun = False
         """Whether the training is reported that runs now."""
         self._logged: NamedMetrics | None = None
@@ -77,7 +76,7 @@ class _Hooks(Harmless):
         self._is_begun = True
         task = type(model).__name__ if model is not None else "Trainer"
         config = {"task": task, "epochs": state.num_train_epochs, **_changed(args)}
-        self._join(task, config, "", self._runs_dir, rank=args.process_index, world_size=args.world_size)
+        self._join(task, config, "", rank=args.process_index, world_size=args.world_size)
         if self._run is None:
             return
         self._count_from(self._run, int(state.global_step), math.floor(state.epoch or 0))
@@ -236,7 +235,6 @@ class _Hooks(Harmless):
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **given: Any
     ) -> None:
-        """Reports the results of an evaluation."""
         if self._run is None:
             return
         self._leave_phase()
@@ -360,9 +358,6 @@ if TYPE_CHECKING:
 
     class TputuiCallback(_Hooks):
         """Reports a Trainer's run; see the module."""
-
-    class AttachedCallback(_Hooks):
-        """The same, attached by tputui."""
 
 
 def __getattr__(name: str) -> Any:

@@ -42,9 +42,7 @@ class _Hooks(Harmless):
     """Whether Keras may call `on_train_batch_end` in other threads, so that it does not wait for the step."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
-        """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
-        super().__init__()
-        self._runs_dir = runs_dir
+        super().__init__(runs_dir)
         self._is_begun = False
         """Whether the training is reported that runs now."""
         self._is_planned = False
@@ -87,7 +85,7 @@ class _Hooks(Harmless):
     def _open(self) -> None:
         model: Any = self._model  # type: ignore[attr-defined]  # of Keras; `model` would copy the state of JAX
         task = type(model).__name__
-        self._join(task, {"task": task, "epochs": self._num("epochs")}, SOURCE, self._runs_dir)
+        self._join(task, {"task": task, "epochs": self._num("epochs")}, SOURCE)
         self._logged = NamedMetrics(self._run, SOURCE) if self._run is not None else None
 
     def _num(self, name: str) -> int:
@@ -246,7 +244,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Reports the epoch."""
         run, context = self._run, self._epoch
         if run is None or context is None:
             return
@@ -267,7 +264,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_train_end(self, logs: Any = None) -> None:
-        """Reports the end of training."""
         self._is_begun = False
         run = self._run
         if run is None:
@@ -295,9 +291,6 @@ if TYPE_CHECKING:
 
     class TputuiCallback(_Hooks):
         """Reports `fit`; see the module."""
-
-    class AttachedCallback(_Hooks):
-        """The same, attached by tputui."""
 
 
 def __getattr__(name: str) -> Any:

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from tputui.batch_rows import rows_of
-from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, length_of, made_class
+from tputui.batch_rows import length_of, rows_of
+from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, made_class
 from tputui.reporting.run import Run
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import logged_meters, newly_logged
@@ -34,9 +34,7 @@ class _Hooks(Harmless):
     """The hooks of the callback. Trainer and module are accessed by name only, so that either package works."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
-        """`runs_dir` is the folder for the run directory; by default `$TPUTUI_RUNS`, else `./runs`."""
-        super().__init__()
-        self._runs_dir = runs_dir
+        super().__init__(runs_dir)
         self._is_training = False
         self._step = 0
         """Newest step of this training: batches after which the optimizers stepped."""
@@ -64,7 +62,7 @@ class _Hooks(Harmless):
         task = type(pl_module).__name__
         config = {"task": task, "epochs": trainer.max_epochs}
         ranks = {"rank": trainer.global_rank, "world_size": trainer.world_size}
-        self._join(task, config, f"{task}.training_step", self._runs_dir, **ranks)
+        self._join(task, config, f"{task}.training_step", **ranks)
 
     @harmless
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -113,7 +111,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begins the epoch."""
         if self._run is not None:
             self._valid_names = set()
             self._losses, self._examples_open = [], 0
@@ -242,7 +239,6 @@ class _Hooks(Harmless):
 
     @harmless
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Reports the end of training."""
         of = f" of {trainer.max_epochs}" if (trainer.max_epochs or -1) > 0 else ""
         self._is_training = False
         self._end_training(f"Trainer.fit ended after epoch {trainer.current_epoch}{of}")
@@ -294,9 +290,6 @@ if TYPE_CHECKING:
 
     class TputuiCallback(_Hooks):
         """Reports a Trainer's run; see the module."""
-
-    class AttachedCallback(_Hooks):
-        """The same, attached by tputui."""
 
 
 def __getattr__(name: str) -> Any:

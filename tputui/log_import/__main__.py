@@ -33,7 +33,6 @@ REPLACED = "the log was replaced; opening it again reads the new one"
 
 
 def main(arguments: list[str]) -> ExitCode:
-    """Reads one log."""
     log, follows = Path(arguments[-1]), FOLLOW in arguments[:-1]
     try:
         run_dir = place.run_dir_of(log, os.environ)
@@ -86,7 +85,7 @@ def _read_to_end(log_import: LogImport, log: Path, run_dir: Path) -> LogImport:
         return log_import
     except Replaced:
         log_import.close()
-    place.forget(run_dir)
+    (run_dir / place.STATE_NAME).unlink(missing_ok=True)
     anew = LogImport(log, run_dir)
     anew.begin()
     anew.read(_is_left)

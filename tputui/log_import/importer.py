@@ -67,9 +67,10 @@ class TimeSlices:
         """Time of the first waiting value, in unix seconds; None if none waits."""
         return self._keys[0] if self._keys else None
 
-    def waiting_tags(self) -> Iterator[str]:
-        """The tags of the values that wait."""
-        return (value.tag for value in self._values)
+    @property
+    def values(self) -> Sequence[LoggedValue]:
+        """The values that wait."""
+        return self._values
 
     def add(self, values: Sequence[LoggedValue], default_t: float) -> None:
         """Adds values in the order of their log; `default_t` is the unix time of values without one."""
@@ -215,7 +216,6 @@ class LogImport:
         self._store(at_end=is_whole, ended=is_whole)
 
     def close(self) -> None:
-        """Closes the files."""
         self._reader.close()
         if self._journal is not None:
             self._journal.close()
@@ -226,18 +226,15 @@ class LogImport:
         return self._run_dir / f"{WRITER}{SUFFIX}"
 
     def _is_usable(self, stored: ImportState) -> bool:
-        """Whether the log can be continued."""
+        """Whether the log can be continued: what was read of it is still in it, and nothing else is in place of what
+        was damaged."""
+        change = place.change_of(stored.files, self._marks)
         return (
             stored.log == str(self._log)
-            and self._is_same_so_far(stored)
+            and (change == "none" or (change == "grown" and not stored.is_damaged))
             and len(stored.counts) <= place.TAGS_MAX
             and rundir.manifest_if_readable(self._run_dir) is not None
         )
-
-    def _is_same_so_far(self, stored: ImportState) -> bool:
-        """Whether what was read of the log is still in it, and nothing else is in place of what was damaged."""
-        change = place.change_of(stored.files, self._marks)
-        return change == "none" or (change == "grown" and not stored.is_damaged)
 
     def _begin_anew(self) -> None:
         values: list[LoggedValue] = []
@@ -333,7 +330,7 @@ class LogImport:
         if self._num_stored and not ended:
             return  # The stored state is that of the journal until all of it was read again.
         end = self._journal.end
-        counts = self._counts - Counter(self._slices.waiting_tags())
+        counts = self._counts - Counter(value.tag for value in self._slices.values)
         state = ImportState(
             log=str(self._log),
             files=self._marks,
@@ -349,7 +346,7 @@ class LogImport:
             warned=self._reported.sentences,
             is_damaged=bool(self._reader.damage),
         )
-        place.write_state(self._run_dir, state)
+        rundir.write_atomically(self._run_dir / place.STATE_NAME, msgspec.json.encode(state))
 
     def _head(self) -> ev.JournalOpened:
         process = rundir.this_process()

@@ -34,7 +34,6 @@ from tputui.supervise import spawn
 from tputui.telemetry import rundir
 from tputui.telemetry.files import read_small
 from tputui.telemetry.journal import Bookmark
-from tputui.telemetry.rundir import write_atomically
 
 STATE_NAME = "import.json"
 STATE_BYTES_MAX = 64 << 20
@@ -112,7 +111,6 @@ def run_dir_of(log: Path, environ: Mapping[str, str]) -> Path:
 
 
 def is_import(run_dir: Path, environ: Mapping[str, str]) -> bool:
-    """Whether a run directory is that of a log."""
     try:
         return run_dir.absolute().parent == imports_dir(environ)
     except OSError:
@@ -163,7 +161,6 @@ def mark_files(log: Path) -> dict[str, FileMark]:
 
 
 def change_of(old: Mapping[str, FileMark], new: Mapping[str, FileMark]) -> Change:
-    """What happened to the files of a log."""
     if old == new:
         return "none"
     continues = all(name in new and _continues(name, mark, new[name]) for name, mark in old.items())
@@ -178,16 +175,6 @@ def read_state(run_dir: Path) -> ImportState | None:
     except (OSError, ValueError, RecursionError):
         return None
     return state if (state.form, state.version) == (FORM, __version__) else None
-
-
-def write_state(run_dir: Path, state: ImportState) -> None:
-    """Stores the state. Raises `OSError`."""
-    write_atomically(run_dir / STATE_NAME, msgspec.json.encode(state))
-
-
-def forget(run_dir: Path) -> None:
-    """Removes the stored state, so that the log is read anew. Raises `OSError`."""
-    (run_dir / STATE_NAME).unlink(missing_ok=True)
 
 
 def newest_change(marks: Mapping[str, FileMark]) -> float:
@@ -212,16 +199,10 @@ def _continues(name: str, old: FileMark, new: FileMark) -> bool:
         return True
     if name.endswith((".parquet", ".json")) or old.inode != new.inode or new.size < old.size:
         return False  # these are always written as a whole
-    head = _head_of(Path(name), old.head_bytes)
-    return zlib.crc32(head) == old.head_crc
-
-
-def _head_of(path: Path, num_bytes: int) -> bytes:
-    """The first bytes of a file; empty if it cannot be read."""
     try:
-        return read_at(path, 0, num_bytes)
+        return zlib.crc32(read_at(Path(name), 0, old.head_bytes)) == old.head_crc
     except OSError:
-        return b""
+        return False
 
 
 FOLLOW = "--follow"

@@ -88,11 +88,9 @@ class Progress:
             self._steps = int((steps[1] or steps[2]).replace(",", ""))
 
     def plan_steps(self, steps: int) -> None:
-        """Takes the number of steps of the run."""
         self._steps = steps
 
     def enter(self, epoch: float | None, epochs: int | None = None) -> None:
-        """Takes an epoch."""
         if epoch is None:
             return
         self._first_epoch = epoch if self._first_epoch is None else self._first_epoch

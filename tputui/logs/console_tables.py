@@ -56,7 +56,6 @@ class Table:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no header yet."""
         return not self._names
 
     def take_header(self, text: str, in_evaluation: bool) -> bool:
@@ -112,7 +111,6 @@ class Box:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no lines."""
         return not self._values and not self._section
 
     def take_row(self, text: str) -> bool:

@@ -191,7 +191,6 @@ class CsvReader(LineLog):
         return super().incomplete or (self._without_numbers if is_short else "")
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next complete rows. Raises `OSError`."""
         while lines := self._lines.read():
             if values := self._values_of(lines):
                 return values

@@ -48,7 +48,6 @@ class DamageNotes:
         self._num_more = 0
 
     def add(self, sentence: str, region: Region | None = None) -> None:
-        """Notes one unreadable part."""
         name = _kind_of(sentence)
         kind = self._kinds.get(name)
         if kind is None:
@@ -96,8 +95,8 @@ class ReportedDamage:
     def new(self, sentences: Iterable[str], *, final: bool = False) -> Iterator[str]:
         """The sentences of kinds that were not reported. `final`: also those whose number has changed."""
         for sentence in sentences:
-            reported = self._by_kind.setdefault(kind := _kind_of(sentence), sentence)
-            if reported is sentence or (final and reported != sentence):
+            reported = self._by_kind.get(kind := _kind_of(sentence))
+            if reported is None or (final and reported != sentence):
                 self._by_kind[kind] = sentence
                 yield sentence
 

@@ -52,7 +52,6 @@ class _Means:
         return self._sums[name][2] if name in self._sums else math.nan
 
     def readings(self, split: ev.Split) -> dict[str, ev.MeterReading]:
-        """The means of the epoch."""
         names = first_of(list(self._sums), _METRICS_MAX, lambda name: class_of(name, split))
         return {
             name: ev.MeterReading(val=newest, avg=total / number, sum=total, count=number)

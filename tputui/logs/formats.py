@@ -27,7 +27,7 @@ from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
 from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
 from tputui.logs.parquet_log import ParquetReader, parquet_files
 from tputui.logs.rows import LogReader, UnknownLog, decimal
-from tputui.logs.tensorboard_dir import EventFileReader, LogdirReader, event_files
+from tputui.logs.tensorboard_dir import LogdirReader, event_file, event_files
 from tputui.logs.text_log import SUFFIXES, TextLogReader, is_text_log
 from tputui.logs.tfevents import NAME_PART
 from tputui.logs.wandb_log import SUFFIX as WANDB_SUFFIX
@@ -138,7 +138,7 @@ def _fits(header: CsvHeader, row: str) -> bool:
 
 _BY_NAME = (
     LogFormat(lambda path, _: path.name == _STATE_NAME, TrainerStateReader),
-    LogFormat(lambda path, _: NAME_PART in path.name, EventFileReader),
+    LogFormat(lambda path, _: NAME_PART in path.name, event_file),
     LogFormat(lambda _, head: head.startswith(PARQUET_MAGIC), ParquetReader),
     LogFormat(lambda path, head: is_wandb(head) or (path.suffix == WANDB_SUFFIX and not head), WandbReader),
     LogFormat(lambda path, _: path.suffix.lower() in _TABLES, _table),

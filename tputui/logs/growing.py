@@ -9,15 +9,17 @@ the end of a file are not written yet, and damage inside it is read again once t
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from tputui.logs.damage_notes import DamageNotes, Region
+from tputui.logs.rows import LogReader
 from tputui.telemetry.files import next_data, open_plain
 
 CHUNK_BYTES = 1 << 20
@@ -178,6 +180,16 @@ class GrowingReader(ABC, Generic[T]):
             elif not self._look_again():
                 return None
 
+    def read(self) -> list[T]:
+        """The content of the next chunks of which one has any; empty if there is nothing new. Raises `OSError`."""
+        while (content := self.read_chunk()) is not None:
+            if content:
+                return content
+        return []
+
+    def close(self) -> None:
+        """Nothing to close: the file is closed between reads."""
+
     @property
     @abstractmethod
     def _chunk_bytes(self) -> int:
@@ -206,7 +218,6 @@ class GrowingReader(ABC, Generic[T]):
         """A reader of a part of the file."""
 
     def _note(self, start: int, end: int, sentence: str) -> None:
-        """Notes a damaged part of the file."""
         if len(self._damaged) >= REGIONS_MAX:
             self._notes.add(sentence)
             return
@@ -293,7 +304,7 @@ class LineReader(GrowingReader[bytes]):
         self,
         file: GrowingFile,
         notes: DamageNotes,
-        continues: Callable[[list[bytes], list[bytes]], bool],
+        continues: Callable[[list[bytes], list[bytes]], bool] = operator.eq,
         *,
         needs_header: bool = False,
         num_lines: int = 0,
@@ -473,11 +484,15 @@ class LineReader(GrowingReader[bytes]):
         return f"{self._file.path}:{number}: the line exceeds {LINE_BYTES_MAX:,} bytes and was skipped"
 
 
-class LineLog:
+class LineLog(LogReader):
     """Base of the readers of text logs, which consist of lines and have no configuration."""
 
     def __init__(
-        self, path: Path, continues: Callable[[list[bytes], list[bytes]], bool], *, needs_header: bool = False
+        self,
+        path: Path,
+        continues: Callable[[list[bytes], list[bytes]], bool] = operator.eq,
+        *,
+        needs_header: bool = False,
     ) -> None:
         """`continues` and `needs_header` as in `LineReader`."""
         self._path = path
@@ -486,18 +501,8 @@ class LineLog:
 
     @property
     def damage(self) -> list[str]:
-        """Lines that could not be read."""
         return self._notes.sentences
 
     @property
     def incomplete(self) -> str:
-        """A sentence if the last line has no end."""
         return self._lines.incomplete
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Empty: every line is metrics."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""

@@ -14,6 +14,7 @@ from tputui.logs.rows import (
     STEP_NAMES,
     TAG_CHARS_MAX,
     LoggedValue,
+    LogReader,
     encodable,
     number,
     step_number,
@@ -36,24 +37,17 @@ def object_of(line: bytes) -> dict[str, Any] | None:
     return row if type(row) is dict else None
 
 
-def _continues(old: list[bytes], new: list[bytes]) -> bool:
-    return old == new
-
-
 class JsonlReader(LineLog):
-    """Reads a file of JSON lines."""
-
     form = "JSON lines file"
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _continues)
+        super().__init__(path)
         self._has_two_steps = False
         """Whether rows have two names of the step; one with one of them, as of MMEngine's evaluation, counts epochs."""
         self._before: dict[str, LoggedValue] = {}
         """The values of the row before by tag."""
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next complete lines. Raises `OSError`."""
         while lines := self._lines.read():
             if values := self._values_of_lines(lines):
                 return values
@@ -117,7 +111,7 @@ _LEFT_OUT = {"log_history", "best_model_checkpoint"}
 _decoder = json.JSONDecoder()
 
 
-class TrainerStateReader:
+class TrainerStateReader(LogReader):
     """Reads the file again when it changed, and returns the entries that are new."""
 
     form = "Hugging Face trainer state"
@@ -137,17 +131,11 @@ class TrainerStateReader:
         return [self._problem] if self._problem else []
 
     @property
-    def incomplete(self) -> str:
-        """Empty: the file is read as a whole."""
-        return ""
-
-    @property
     def config(self) -> dict[str, Any]:
         """The other keys of the state: `max_steps`, `num_train_epochs`, `train_batch_size`."""
         return self._config
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next entries of `log_history`. Raises `OSError`."""
         if self._num_read >= len(self._entries):
             self._refresh()
         entries = self._entries[self._num_read : self._num_read + ENTRIES_PER_READ]
@@ -185,9 +173,6 @@ class TrainerStateReader:
             self._problem = (
                 f"{self._path}: not valid JSON from character {offset:,} on; {len(readable):,} entries were read"
             )
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
 
 
 def _readable_entries(text: str) -> tuple[list[Any], int]:

@@ -18,6 +18,7 @@ from tputui.logs.growing import files_under, state_of
 from tputui.logs.rows import (
     TAG_CHARS_MAX,
     LoggedValue,
+    LogReader,
     RowContext,
     UnknownLog,
     context_of,
@@ -63,7 +64,7 @@ class _Failed(NamedTuple):
     region: Region
 
 
-class ParquetReader:
+class ParquetReader(LogReader):
     """Reads a parquet file, or all parquet files under a folder."""
 
     form = "parquet file"
@@ -85,13 +86,7 @@ class ParquetReader:
 
     @property
     def damage(self) -> list[str]:
-        """Files that cannot be read."""
         return self._notes.sentences
-
-    @property
-    def incomplete(self) -> str:
-        """Empty: files are read as a whole."""
-        return ""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -99,7 +94,6 @@ class ParquetReader:
         return self._config
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next rows."""
         while True:
             while self._tables:
                 table = self._tables[0]
@@ -115,7 +109,6 @@ class ParquetReader:
                 return []
 
     def close(self) -> None:
-        """Lets go of the files."""
         self._tables.clear()
 
     def _add_files(self) -> bool:

@@ -16,8 +16,6 @@ from tputui.logs.tags import in_words
 
 
 class LoggedValue(NamedTuple):
-    """One value of one metric."""
-
     tag: str
     """Name of the metric in the log: `train/loss`, `loss_rank3`."""
     step: int | None
@@ -49,10 +47,12 @@ class LogReader(Protocol):
     @property
     def incomplete(self) -> str:
         """A sentence about a last record that is not complete, so that it was not returned; empty if there is none."""
+        return ""
 
     @property
     def config(self) -> dict[str, Any]:
         """Configuration that the log contains, such as hyperparameters; empty if it contains none."""
+        return {}
 
     def read(self) -> list[LoggedValue]:
         """Values since the last call, in the order of the log, at most a bounded number; empty if there are none yet.
@@ -61,7 +61,8 @@ class LogReader(Protocol):
         """
 
     def close(self) -> None:
-        """Closes the files."""
+        """Closes the files, unless they are closed between reads."""
+        return
 
 
 TAG_CHARS_MAX = 512

@@ -173,8 +173,6 @@ def choice_rank(name: str) -> int | None:
 
 
 class TagMeaning(NamedTuple):
-    """What a tag means."""
-
     name: str
     """Name of the metric, without split and core."""
     split: Split

@@ -15,8 +15,8 @@ from typing import Any
 
 from tputui.logs.damage_notes import DamageNotes
 from tputui.logs.growing import GrowingFile, files_under
-from tputui.logs.rows import LoggedValue
-from tputui.logs.tfevents import NAME_PART, EventFile
+from tputui.logs.rows import LoggedValue, LogReader
+from tputui.logs.tfevents import NAME_PART, EventFileReader
 
 TAGS_MAX = 65_536
 """Tags that are remembered for each run."""
@@ -29,45 +29,11 @@ def event_files(root: Path) -> Iterator[Path]:
     return files_under(root, lambda name: NAME_PART in name)
 
 
-class EventFileReader:
-    """Reads a single event file."""
-
-    form = "TensorBoard event file"
-
-    def __init__(self, path: Path) -> None:
-        self._notes = DamageNotes()
-        self._file = EventFile(GrowingFile(path), self._notes)
-        self._file.find_starts()
-
-    @property
-    def damage(self) -> list[str]:
-        """Damaged records, with their offset."""
-        return [*self._notes.sentences, *filter(None, [self._file.lost])]
-
-    @property
-    def incomplete(self) -> str:
-        """A sentence if the last record is cut."""
-        return self._file.incomplete
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Hyperparameters that were logged with `add_hparams`, and texts that are named like a configuration."""
-        return self._file.config
-
-    @property
-    def has_session(self) -> bool:
-        """Whether the file contains a session of the hparams plugin, as `add_hparams` writes it."""
-        return self._file.has_session
-
-    def read(self) -> list[LoggedValue]:
-        """Values of the next records. Raises `OSError`."""
-        while (values := self._file.read_chunk()) is not None:
-            if values:
-                return values
-        return []
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
+def event_file(path: Path) -> EventFileReader:
+    """The reader of a single event file. Raises `OSError`."""
+    reader = EventFileReader(GrowingFile(path), DamageNotes())
+    reader.find_starts()
+    return reader
 
 
 class _EventFolder:
@@ -76,7 +42,7 @@ class _EventFolder:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.tags: set[str] = set()
-        self.files: list[EventFile] = []
+        self.files: list[EventFileReader] = []
         self.newest_t = 0.0
         """Newest time of a value, in unix seconds; 0 before the first."""
 
@@ -96,12 +62,10 @@ class _EventFolder:
 
     @property
     def has_session(self) -> bool:
-        """Whether it has a session of the hparams plugin."""
         return any(file.has_session for file in self.files)
 
     @property
     def config(self) -> dict[str, Any]:
-        """Hyperparameters in the files."""
         return {name: value for file in self.files for name, value in file.config.items()}
 
     def read(self) -> list[LoggedValue] | None:
@@ -121,7 +85,7 @@ class _EventFolder:
         return None
 
 
-class LogdirReader:
+class LogdirReader(LogReader):
     """Reads all event files under a folder, also those that are created later.
 
     If the folder contains several runs, the tags of each are prefixed with the path of its folder. The run that
@@ -144,13 +108,11 @@ class LogdirReader:
 
     @property
     def damage(self) -> list[str]:
-        """Damaged records, with their file and offset."""
         lost = [file.lost for file in self._files() if file.lost]
         return [*self._notes.sentences, *lost]
 
     @property
     def incomplete(self) -> str:
-        """A sentence if the last record of a file is cut."""
         return next((sentence for file in self._files() if (sentence := file.incomplete)), "")
 
     @property
@@ -186,7 +148,7 @@ class LogdirReader:
             values = [value for value in values if value.tag not in run.tags]
         return [value._replace(tag=f"{run.prefix}/{value.tag}") for value in values] if run.prefix else values
 
-    def _files(self) -> Iterator[EventFile]:
+    def _files(self) -> Iterator[EventFileReader]:
         return (file for folder in self._folders.values() for file in folder.files)
 
     def _add(self, paths: list[Path]) -> bool:
@@ -199,7 +161,7 @@ class LogdirReader:
                 prefix = "" if home == self._unprefixed else home.relative_to(self._root).as_posix()
                 self._folders[home] = _EventFolder("" if prefix == "." else prefix)
             changed[home] = folder = self._folders[home]
-            folder.files.append(file := EventFile(GrowingFile(path), self._notes))
+            folder.files.append(file := EventFileReader(GrowingFile(path), self._notes))
             with contextlib.suppress(OSError):
                 file.find_starts()
         for folder in changed.values():
@@ -215,6 +177,3 @@ class LogdirReader:
                         return named
             if not self._add(list(event_files(self._root))):
                 return []
-
-    def close(self) -> None:
-        """Nothing to close: files are closed between reads."""

@@ -30,17 +30,13 @@ def is_text_log(path: Path, head: bytes) -> bool:
     return False
 
 
-def _continues(old: list[bytes], new: list[bytes]) -> bool:
-    return old == new
-
-
 class TextLogReader(LineLog):
     """Reads printed lines, with the time that a line begins with, if it does."""
 
     form = "text log"
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _continues)
+        super().__init__(path)
         self._parser = ConsoleParser()
 
     @property
@@ -49,7 +45,6 @@ class TextLogReader(LineLog):
         return self._parser.totals
 
     def read(self) -> list[LoggedValue]:
-        """Values of the next complete lines. Raises `OSError`."""
         while lines := self._lines.read():
             if self._lines.restarted:
                 self._parser = ConsoleParser()

@@ -176,8 +176,8 @@ class Start(NamedTuple):
     step: int
 
 
-class EventFile(GrowingReader[LoggedValue]):
-    """Reads one event file."""
+class EventFileReader(GrowingReader[LoggedValue]):
+    form = "TensorBoard event file"
 
     def __init__(self, file: GrowingFile, notes: DamageNotes) -> None:
         super().__init__(file, notes)
@@ -212,8 +212,11 @@ class EventFile(GrowingReader[LoggedValue]):
         return "" if self._lost_from is None else f"{self._path}: damaged from byte {self._lost_from:,} on"
 
     @property
+    def damage(self) -> list[str]:
+        return [*self._notes.sentences, *filter(None, [self.lost])]
+
+    @property
     def incomplete(self) -> str:
-        """A sentence if the last record is cut; empty otherwise."""
         return "" if self._lost_from is not None else incomplete_record(self._file, self._buffer)
 
     @property
@@ -246,8 +249,8 @@ class EventFile(GrowingReader[LoggedValue]):
     def _go_to(self, offset: int) -> None:
         self._file.offset, self._buffer, self._lost_from = offset, b"", None
 
-    def _part_of(self, file: GrowingFile) -> EventFile:
-        part = EventFile(file, self._notes)
+    def _part_of(self, file: GrowingFile) -> EventFileReader:
+        part = EventFileReader(file, self._notes)
         part.config, part.session = self.config, self.session
         part._shapes, part._plugins = self._shapes, self._plugins
         part.starts, part.purged_from = self.starts, self.purged_from

@@ -23,7 +23,6 @@ from tputui.telemetry.events import (
     CompileObserved,
     Event,
     GraphBroken,
-    Runtime,
 )
 from tputui.telemetry.stack_frames import owner_of
 
@@ -43,7 +42,7 @@ class TorchTraceReader:
     """Reads one trace from its beginning, and later what was appended."""
 
     def __init__(self, path: Path) -> None:
-        self._lines = LineReader(GrowingFile(path), DamageNotes(), lambda old, new: old == new)
+        self._lines = LineReader(GrowingFile(path), DamageNotes())
         self._strings: dict[int, str] = {}
         self._frames: dict[str, CodeFrame] = {}
         """The innermost known calls of the user, by number of the compiled function."""
@@ -55,18 +54,14 @@ class TorchTraceReader:
         self._break: tuple[str, CodeFrame | None] | None = None
         """The graph break whose payload is being read: name of the function, and line."""
         self._is_break_payload = False
-        self._has_more = False
+        self.has_more = False
+        """Whether the last call of `read` read a part of the trace that may not be the last one."""
 
     def read(self) -> list[Event]:
         """Events since the last call; empty if there are none yet. Raises `OSError`."""
         lines = self._lines.read()
-        self._has_more = bool(lines)
+        self.has_more = bool(lines)
         return [event for line in lines for event in self._events_in(line)]
-
-    @property
-    def has_more(self) -> bool:
-        """Whether the last call read a part of the trace that may not be the last one."""
-        return self._has_more
 
     def _events_in(self, line: bytes) -> Iterator[Event]:
         if line.startswith(b"\t"):
@@ -154,15 +149,17 @@ class TorchTraceReader:
         elif not failure and (is_backward or metrics.get("has_guarded_code")):
             duration_us = _number(metrics.get("duration_us"))
             seconds = _number(metrics.get("entire_frame_compile_time_s"))
-            yield self._event(
-                "torch_compile",
-                f"{name} (backward)" if is_backward else name,
-                warm_up=not reason or self._modes.is_first(function, changed or ()),
+            yield CompileObserved(
                 t=t,
+                runtime="torch_compile",
+                program=f"{name} (backward)" if is_backward else name,
+                cause="call",
+                warm_up=not reason or self._modes.is_first(function, changed or ()),
                 seconds=duration_us / 1e6 if duration_us is not None else seconds,
-                frame=frame,
-                reason=why,
-                changed=changed,
+                step=None,
+                user_frame=frame,
+                line_reason=why,
+                changed_inputs=changed,
             )
 
     def _materialised(self, batch: Mapping[str, Any]) -> Iterator[Event]:
@@ -179,42 +176,17 @@ class TorchTraceReader:
             cause = "value_read"
         elif "sync" in reason:
             cause = "sync"
-        yield self._event(
-            "torch_tpu",
-            name,
+        yield CompileObserved(
+            t=time.time(),
+            runtime="torch_tpu",
+            program=name,
             cause=cause,
             warm_up=is_first,
-            t=time.time(),
             seconds=_number(batch.get("compile_time_s")),
-            frame=None,
-            reason=NO_LINE,
-            changed=None,
-        )
-
-    def _event(
-        self,
-        runtime: Runtime,
-        program: str,
-        *,
-        warm_up: bool,
-        t: float,
-        seconds: float | None,
-        frame: CodeFrame | None,
-        reason: str | None,
-        changed: Any,
-        cause: CompileCause = "call",
-    ) -> CompileObserved:
-        return CompileObserved(
-            t=t,
-            runtime=runtime,
-            program=program,
-            cause=cause,
-            warm_up=warm_up,
-            seconds=seconds,
             step=None,
-            user_frame=frame,
-            line_reason=reason,
-            changed_inputs=changed,
+            user_frame=None,
+            line_reason=NO_LINE,
+            changed_inputs=None,
         )
 
 

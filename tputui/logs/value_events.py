@@ -42,6 +42,8 @@ WAIT_S = 1.0
 """Seconds without a new core after which the cores are complete, if all that are known to exist have a value ..."""
 WAIT_MAX_S = 5.0
 """... and after which they are complete in any case."""
+_CUT = "a loss of a core is beyond float32, in which losses of cores are stored; its largest number is shown"
+_LEFT_OUT = "some steps of the loss are left out, because not every core logged a value for them"
 UNKNOWN = "unknown"
 REASON = "the logs of a script do not name its devices"
 
@@ -56,7 +58,7 @@ class LossRow(NamedTuple):
 class LossRows:
     """Gathers the values of the cores of a step, in any order."""
 
-    def __init__(self, *, per_core: bool) -> None:
+    def __init__(self, *, per_core: bool, num_expected: int = 0) -> None:
         """`per_core`: the log names cores."""
         self._per_core = per_core
         self._cores: list[int] = []
@@ -68,7 +70,7 @@ class LossRows:
         """Unix time at which the newest core appeared."""
         self._num_seen = 0
         """Number of cores at the last look."""
-        self.num_expected = 0
+        self.num_expected = num_expected
         """Number of cores that are known to exist; 0 if unknown."""
         self._waiting: dict[int, dict[int, float]] = {}
         """The values by step and core."""
@@ -240,7 +242,6 @@ class _PendingValues:
         return self.source == CONSOLE
 
     def clear(self) -> None:
-        """Removes the values."""
         self.values, self.steps, self.times, self.epochs = [], [], [], []
 
 
@@ -273,7 +274,6 @@ class ValueEvents:
         self._reported = ReportedDamage()
         self._num_left_out = 0
         """Tags that are left out, at the last look."""
-        self._warned_of_rows = self._warned_of_range = False
         self.position_at: PositionAt | None = None
         """Set if a process reports its steps. The values are metrics beside its loss then; those without a step or
         epoch get it from there."""
@@ -337,11 +337,6 @@ class ValueEvents:
         shown = self._of_process.setdefault(key, Shown())
         for step, value in enumerate(values, first_step):
             shown.add(step, value)
-
-    def _new_rows(self, *, per_core: bool) -> LossRows:
-        rows = LossRows(per_core=per_core)
-        rows.num_expected = self._num_expected
-        return rows
 
     def take(self, source: str, values: Sequence[LoggedValue], now: float, *, is_late: bool = False) -> None:
         """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
@@ -480,16 +475,8 @@ class ValueEvents:
         is_reported = self.position_at is not None
         steps = [] if is_reported else list(self._rows.events(now, final=final))
         self._events += steps
-        if not self._warned_of_range and any(map(_is_cut, steps)):
-            self._warned_of_range = True
-            text = (
-                "a loss of a core is beyond float32, in which losses of cores are stored; its largest number is shown"
-            )
-            self._events.append(ev.WarningRaised(t=now, text=text))
-        if self._rows.num_left_out and not self._warned_of_rows:
-            self._warned_of_rows = True
-            text = "some steps of the loss are left out, because not every core logged a value for them"
-            self._events.append(ev.WarningRaised(t=now, text=text))
+        self._warn([_CUT] if any(map(_is_cut, steps)) else [], now)
+        self._warn([_LEFT_OUT] if self._rows.num_left_out else [], now)
         self._warn_of_left_out(now, final=final)
         place = self.position_at(now, False) if self.position_at is not None else None
         epochs = self._epochs.events(now, self._lr, final=final, running=place[1] if place is not None else 0)
@@ -507,9 +494,10 @@ class ValueEvents:
         """Warns of tags that are left out, once no further ones appear."""
         before, self._num_left_out = self._num_left_out, self._names.num_left_out
         if self._num_left_out == before or final:
-            sentences = filter(None, [self._names.left_out])
-            for text in self._reported.new(sentences, final=final):
-                self._events.append(ev.WarningRaised(t=now, text=text))
+            self._warn(filter(None, [self._names.left_out]), now, final=final)
+
+    def _warn(self, sentences: Iterable[str], now: float, *, final: bool = False) -> None:
+        self._events += [ev.WarningRaised(t=now, text=text) for text in self._reported.new(sentences, final=final)]
 
     def _add_column(self, source: str, tag: str, now: float) -> _PendingValues | None:
         if source == CONSOLE and names_secret(tag, "0"):
@@ -566,7 +554,7 @@ class ValueEvents:
                 column.repeats = Repeats() if is_other else None
         loss_columns = [column for column in self._columns.values() if column is not None and column.is_loss]
         self._per_core = any(column.meaning.core is not None for column in loss_columns)
-        self._rows = self._new_rows(per_core=self._per_core)
+        self._rows = LossRows(per_core=self._per_core, num_expected=self._num_expected)
         name = chosen.meaning.name if self._per_core else chosen.tag
         self._events.append(ev.LossNamed(t=now, name=name, source=chosen.source))
 
@@ -636,7 +624,8 @@ class ValueEvents:
             return
         if core is not None and not self._per_core:
             # Until now there was one loss; the first core's takes its place.
-            self._per_core, self._rows = True, self._new_rows(per_core=True)
+            self._per_core = True
+            self._rows = LossRows(per_core=True, num_expected=self._num_expected)
         for value, step in zip(column.values, column.steps, strict=True):
             self._rows.add(core or 0, step, value)
         newest_t = column.times[-1]

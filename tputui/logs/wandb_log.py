@@ -42,13 +42,10 @@ _CONFIG_BYTES_MAX = 1 << 20
 
 
 def is_wandb(head: bytes) -> bool:
-    """Whether a file begins like a file of W&B."""
     return head.startswith(IDENT + _MAGIC.to_bytes(2, "little"))
 
 
 class WandbReader(GrowingReader[LoggedValue]):
-    """Reads one `.wandb` file."""
-
     form = "W&B offline file"
 
     def __init__(self, path: Path, part: GrowingFile | None = None, notes: DamageNotes | None = None) -> None:
@@ -68,13 +65,11 @@ class WandbReader(GrowingReader[LoggedValue]):
 
     @property
     def damage(self) -> list[str]:
-        """Damaged blocks and records, with their offset."""
         lost = [] if self._lost_from is None else [f"{self._path}: damaged from byte {self._lost_from:,} on"]
         return [*self._notes.sentences, *lost]
 
     @property
     def incomplete(self) -> str:
-        """A sentence if the last record is cut."""
         rest = b"" if self._lost_from is not None else self._buffer or b"".join(self._parts)
         return incomplete_record(self._file, rest)
 
@@ -82,16 +77,6 @@ class WandbReader(GrowingReader[LoggedValue]):
     def config(self) -> dict[str, Any]:
         """`wandb.config`, as far as the file was read."""
         return self._config
-
-    def read(self) -> list[LoggedValue]:
-        """Values of the next records. Raises `OSError`."""
-        while (values := self.read_chunk()) is not None:
-            if values:
-                return values
-        return []
-
-    def close(self) -> None:
-        """Nothing to close: the file is closed between reads."""
 
     @property
     def _chunk_bytes(self) -> int:

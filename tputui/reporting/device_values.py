@@ -299,11 +299,14 @@ def _rows(values: Sequence[Any]) -> list[list[float]]:
     """The elements of each value, with one transfer for all tensors of a device type."""
     flat = [tensor for value in values for tensor in _tensors(value)]
     by_place: list[list[float]] = [[]] * len(flat)
-    for read, wanted in ((_read_xla, _is_xla), (_read_torch, _is_torch), (_read_jax, _is_jax), (_read_host, _is_any)):
-        places = [place for place, tensor in enumerate(flat) if not by_place[place] and wanted(tensor)]
+    for read, is_of in ((_read_xla, _is_xla), (_read_torch, _is_torch)):
+        places = [place for place, tensor in enumerate(flat) if not by_place[place] and is_of(tensor)]
         if places:
             for place, row in zip(places, read([flat[place] for place in places]), strict=True):
                 by_place[place] = row or [NAN]
+    for place, value in enumerate(flat):
+        if not by_place[place]:
+            by_place[place] = (_read_jax(value) if _is_jax(value) else [float(value)]) or [NAN]
     rows, at = [], 0
     for value in values:
         many = len(_tensors(value))
@@ -331,10 +334,6 @@ def _is_jax(value: Any) -> bool:
     return jax is not None and isinstance(value, jax.Array)
 
 
-def _is_any(value: Any) -> bool:
-    return True
-
-
 def _read_xla(tensors: list[Any]) -> list[list[float]]:
     """Reads tensors of torch_xla. Sharded ones are read shard by shard: reading one whole would compile a program."""
     runtime = _xla_runtime()
@@ -345,12 +344,9 @@ def _read_xla(tensors: list[Any]) -> list[list[float]]:
     whole = [tensor for tensor, sharded in zip(tensors, is_sharded, strict=True) if not sharded]
     parts = [tensor for tensor, sharded in zip(tensors, is_sharded, strict=True) if sharded]
     wholes = iter(runtime._xla_get_cpu_tensors(whole) if whole else [])
-    shards = iter(zip(*_local_shards(runtime, parts), strict=True) if parts else [])
+    read = (runtime._get_local_shards, runtime._get_local_shard_replica_and_indices) if parts else ()
+    shards = zip(*(call(parts) for call in read), strict=True)
     return [_joined(*next(shards)) if sharded else _flat(next(wholes).tolist()) for sharded in is_sharded]
-
-
-def _local_shards(runtime: Any, tensors: list[Any]) -> tuple[Any, Any]:
-    return runtime._get_local_shards(tensors), runtime._get_local_shard_replica_and_indices(tensors)
 
 
 def _joined(shards: Sequence[tuple[Any, str]], places: Sequence[tuple[int, Any]]) -> list[float]:
@@ -376,12 +372,8 @@ def _read_torch(tensors: list[Any]) -> list[list[float]]:
     return rows
 
 
-def _read_jax(arrays: list[Any]) -> list[list[float]]:
-    """Reads arrays of JAX; their transfers were started when they were passed. Donated arrays are NaN."""
-    return [_read_jax_array(array) for array in arrays]
-
-
-def _read_jax_array(array: Any) -> list[float]:
+def _read_jax(array: Any) -> list[float]:
+    """Reads an array of JAX, whose transfer was started when it was passed. Donated arrays are NaN."""
     if array.is_deleted():
         return [NAN] * max(1, array.size)
     if not array.is_fully_addressable:
@@ -392,7 +384,3 @@ def _read_jax_array(array: Any) -> list[float]:
         )
         return [number for _, row in shards for number in row]
     return _flat(array.tolist())
-
-
-def _read_host(values: list[Any]) -> list[list[float]]:
-    return [[float(value)] for value in values]

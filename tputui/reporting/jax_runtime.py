@@ -44,7 +44,6 @@ class JaxStore:
         self._client = client
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys have values."""
         return all(self._find(key) is not None for key in keys)
 
     def get(self, key: str) -> bytes:
@@ -55,7 +54,6 @@ class JaxStore:
         return value
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Sets the value of a key."""
         self._client.key_value_set(_path(key), _text(value), allow_overwrite=True)
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:

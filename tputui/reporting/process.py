@@ -83,7 +83,6 @@ class StepPace:
 
     @property
     def step(self) -> int:
-        """Newest step."""
         with self._lock:
             return self._before + len(self.queued)
 
@@ -200,7 +199,7 @@ class RunProcess(ReportedProcess):
         self._paces: list[StepPace] = []
         """Counters of the threads that train."""
         self._num_open = 0
-        self._on_report: Callable[[], None] = _nothing
+        self._on_report: Callable[[], None] = lambda: None
         self._warned: set[str] = set()
         self._ended = threading.Event()
         self._leaving = threading.Lock()
@@ -259,7 +258,6 @@ class RunProcess(ReportedProcess):
 
     @property
     def step(self) -> int:
-        """Newest step."""
         return max((pace.step for pace in self._paces), default=0)
 
     @property
@@ -408,7 +406,3 @@ def plain_config(config: Any) -> Any:
     if isinstance(config, int):
         return config if abs(config) <= ev.INT_MAX else str(config)
     return str(config)
-
-
-def _nothing() -> None:
-    pass

@@ -31,7 +31,6 @@ class ReportedProcess:
         self._beat_due = 0.0
 
     def emit(self, event: ev.Event) -> None:
-        """Writes an event to the journal."""
         self.reporter.emit(event)
 
     def beat(self) -> None:
@@ -64,5 +63,4 @@ class ReportedProcess:
         self.emit(ev.TrainingEnded(t=time.time(), outcome=outcome, step=self.progress.step, reason=reason))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Closes the journal."""
         close_journal(self.reporter, timeout_s)

@@ -277,7 +277,8 @@ class Run:
         """Reports that a checkpoint was removed because newer ones exist."""
         with self._guarded("run.checkpoint_removed") as active:
             if active:
-                self._saves.report_removed(Path(path))
+                shown = artifacts.shown_path(Path(path), self._process.run_dir)
+                self._process.emit(ev.CheckpointDropped(t=time.time(), path=shown))
 
     def save_if_asked(self, save: Callable[[], Any]) -> bool:
         """Calls `save()` if a save, or a stop with a save, was requested; returns whether it saved.
@@ -601,7 +602,6 @@ class EpochContext(AbstractContextManager[None]):
         """As the script counts."""
         self.num_epochs = num_epochs
         self.num_steps = num_steps
-        self.first_step = 1
         self._run = run
         self._began = 0.0
 
@@ -627,7 +627,6 @@ class Phases:
 
     @contextlib.contextmanager
     def context(self, name: str) -> Iterator[None]:
-        """A context for a phase."""
         section = _SECTIONS.get(str(name), str(name)[:NAME_CHARS_MAX])
         if section == "evaluate":
             self.evaluation_began(time.time(), self._process.printed_bytes())
@@ -642,7 +641,6 @@ class Phases:
                 self.evaluation_ended()
 
     def evaluation_began(self, t: float, printed_bytes: int | None) -> None:
-        """Reports that an evaluation began."""
         epoch, step = self._progress.epoch, self._pace.step
         self._process.emit(ev.EvaluationStarted(t=t, epoch=epoch, step=step, printed_bytes=printed_bytes))
 
@@ -693,13 +691,7 @@ class Saves:
         )
         return shown, num_bytes
 
-    def report_removed(self, path: Path) -> None:
-        """Reports that a checkpoint was removed."""
-        shown = artifacts.shown_path(path, self._process.run_dir)
-        self._process.emit(ev.CheckpointDropped(t=time.time(), path=shown))
-
     def asked(self) -> list[Any]:
-        """The requests for which the script shall save now."""
         return self._process.requests.saves_due(self._pace.step, self._column)
 
     def serve(self, save: Callable[[], Any], asked: Sequence[Any]) -> bool:

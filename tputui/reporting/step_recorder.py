@@ -133,7 +133,6 @@ class StepRecorder:
             self.meters = {"train": {}, "valid": {}}
 
     def readings(self, split: ev.Split) -> dict[str, ev.MeterReading]:
-        """The meters of a split."""
         with self._lock:
             self.fold()
             return {name: meter.reading() for name, meter in self.meters[split].items() if meter.count}

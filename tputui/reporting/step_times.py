@@ -72,13 +72,11 @@ class Collections:
         self._began = math.nan
 
     def start(self) -> None:
-        """Begins to count."""
         _stop_in_forked()
         _started.add(self)
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
-        """Ends it."""
         _started.discard(self)
         with contextlib.suppress(ValueError):
             gc.callbacks.remove(self._note)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tputui.reporting.failures import one_line
 from tputui.reporting.request_server import RequestServer
 from tputui.telemetry.events import TraceWritten
 from tputui.telemetry.files import free_bytes
@@ -55,13 +56,11 @@ class _Active:
         self._mark: AbstractContextManager[object] | None = None
 
     def mark(self, step: int) -> None:
-        """Begins the mark of a step."""
         self.unmark()
         self._mark = self.profiler.mark(step)
         self._mark.__enter__()
 
     def unmark(self) -> None:
-        """Ends the mark of the running step."""
         mark, self._mark = self._mark, None
         if mark is not None:
             mark.__exit__(None, None, None)
@@ -132,7 +131,7 @@ class StepTracer:
             profiler.start(str(folder))
         except Exception as error:  # noqa: BLE001, RUF100 - a profiler that does not start must not end training
             _remove_empty(folder)
-            self._server.refused(request, f"the profiler did not start: {_one_line(error)}")
+            self._server.refused(request, f"the profiler did not start: {one_line(error)}")
             return
         self._active = _Active(request, profiler, folder, first_step)
         self._active.mark(first_step)
@@ -228,7 +227,7 @@ def _failure(call: Callable[[], object]) -> str | None:
     try:
         call()
     except Exception as error:  # noqa: BLE001, RUF100 - an error of the device is raised again by the next step
-        return f"the profile could not be written: {_one_line(error)}"
+        return f"the profile could not be written: {one_line(error)}"
     return None
 
 
@@ -245,8 +244,3 @@ def _size_of(folder: Path) -> int:
     with contextlib.suppress(OSError):
         total = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
     return total
-
-
-def _one_line(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

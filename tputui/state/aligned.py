@@ -20,7 +20,7 @@ from itertools import pairwise
 from operator import lt
 from typing import Generic, Protocol, TypeVar
 
-from tputui.state.state_struct import JoinedAhead
+from tputui.state.state_struct import JoinedAhead, num_same
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class Aligner(Generic[P, C]):
     def _renew(self, part: _Part[P], given: Sequence[P]) -> Sequence[float]:
         """Takes the pieces of a series; returns the beginnings of those that are new or gone."""
         before = part.given
-        same = _num_same(before, given)
+        same = num_same(before, given)
         if same == len(before) == len(given):
             return ()
         was_ordered = part.ordered is before
@@ -270,15 +270,3 @@ def _width_class(part: _Part[P]) -> int:
     counted = (len(firsts) - 1) // unit * unit
     width = (firsts[counted] - firsts[0]) / counted if counted else part.last - firsts[0] + 1.0
     return round(_CLASSES_PER_OCTAVE * math.log2(width)) if 0.0 < width < math.inf else 0
-
-
-def _num_same(before: Sequence[P], given: Sequence[P]) -> int:
-    """Number of pieces at the start that are the same objects.
-
-    A series gets and loses pieces at its end, or all its pieces are joined with their neighbours. So if the pieces at
-    one place are the same, those before are too.
-    """
-    same = min(len(before), len(given))
-    while same and before[same - 1] is not given[same - 1]:
-        same -= 1
-    return same

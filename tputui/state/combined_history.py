@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import compress, count
 from operator import is_not, itemgetter
-from typing import Generic, NamedTuple, Self, TypeVar
-
-from msgspec.structs import astuple
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from tputui.state.chart_data import TRAFFIC_RATES, MemoryPoint, XlaPoint
 from tputui.state.state_struct import POINTS_MAX, Downsampled, last_of
@@ -33,20 +30,29 @@ Entry = tuple[float, int, PointT]
 _BY_TIME = itemgetter(0, 1)
 
 
-class _Totals(ABC, Generic[PointT]):
-    """The newest readings of all processes, combined."""
+class _Totals(Generic[PointT]):
+    """The newest readings of all processes, combined: a total for each field of a point."""
 
-    @abstractmethod
+    def __init__(self, point: type[PointT], totals: Mapping[str, _Total], owners: Sequence[int] | None = None) -> None:
+        """`owners` has the process of each series, if a process may have several."""
+        self._point: type[PointT] = point
+        self._totals = totals
+        self._owners = owners
+
     def replace(self, process: int, reading: PointT) -> None:
         """Takes a reading in place of the one before of that process."""
+        owner = process if self._owners is None else self._owners[process]
+        for name, total in self._totals.items():
+            if (value := getattr(reading, name)) is not None:
+                total.replace(owner, value)
 
-    @abstractmethod
     def take_point(self, t: float) -> PointT:
         """The point at the unix time `t`, for the readings since the last one."""
+        fields: dict[str, Any] = {name: total.take() for name, total in self._totals.items()}
+        return self._point(t=t, **fields)
 
-    @abstractmethod
     def copy(self) -> Self:
-        """An independent copy."""
+        return type(self)(self._point, {name: total.copy() for name, total in self._totals.items()}, self._owners)
 
 
 class _Settled(NamedTuple, Generic[PointT]):
@@ -59,15 +65,15 @@ class _Settled(NamedTuple, Generic[PointT]):
 class Combined(Generic[PointT]):
     """The points of all processes over time, at most `POINTS_MAX`."""
 
-    def __init__(self, join: Callable[[PointT, PointT], PointT], new_totals: Callable[[], _Totals[PointT]]) -> None:
-        """`join` makes one reading of two neighbours of a process."""
+    def __init__(self, join: Callable[[PointT, PointT], PointT], totals: _Totals[PointT]) -> None:
+        """`join` makes one reading of two neighbours of a process; `totals` are those of no reading."""
         self._in_order: _InOrder[PointT] = _InOrder(join)
-        self._new_totals: Callable[[], _Totals[PointT]] = new_totals
+        self._none: _Totals[PointT] = totals
         self._entries: list[Entry[PointT]] = []
         self._each = 1
         """Readings per point."""
         self._points: list[PointT] = []
-        self._settled: _Settled[PointT] = _Settled(0, new_totals())
+        self._settled: _Settled[PointT] = _Settled(0, totals)
         """At the start of a point, before the first reading that has changed."""
 
     def of(self, series: Sequence[Downsampled[PointT]]) -> list[PointT]:
@@ -77,7 +83,7 @@ class Combined(Generic[PointT]):
             stride *= 2
         same = _num_same(self._entries, entries) if stride == self._each else 0
         if self._settled.num_readings > same:
-            self._settled = _Settled(0, self._new_totals())
+            self._settled = _Settled(0, self._none)
         begin, totals = self._settled.num_readings, self._settled.totals.copy()
         points, settled = self._points[: begin // stride], same // stride * stride
         for index in range(begin, len(entries)):
@@ -94,82 +100,27 @@ class Combined(Generic[PointT]):
 def combined_memory() -> Combined[MemoryPoint]:
     """Memory over time: device memory of the fullest core; host memory, processes and traffic summed over the hosts,
     and the mean of their CPU use."""
-    return Combined(MemoryPoint.join, _Memory)
+    rates = {name: _Rate() for name in TRAFFIC_RATES}
+    totals = {"hbm_used_bytes": _Greatest(), "host_used_bytes": _Total(), "rss_bytes": _Total()}
+    return Combined(MemoryPoint.join, _Totals(MemoryPoint, {**totals, "cpu_percent": _HostMean(), **rates}))
 
 
 def combined_xla(owners: Sequence[int]) -> Combined[XlaPoint]:
     """The counters over time, summed over the processes; `owners` has the process of each series."""
-    return Combined(last_of, lambda: _Xla(owners))
-
-
-class _Memory(_Totals[MemoryPoint]):
-    """Memory and traffic of all processes."""
-
-    def __init__(self) -> None:
-        self._totals: dict[str, _Total] = {
-            "hbm_used_bytes": _Greatest(),
-            "host_used_bytes": _Total(),
-            "rss_bytes": _Total(),
-            "cpu_percent": _HostMean(),
-            **{name: _Rate() for name in TRAFFIC_RATES},
-        }
-
-    def replace(self, process: int, sample: MemoryPoint) -> None:
-        for name, total in self._totals.items():
-            if (value := getattr(sample, name)) is not None:
-                total.replace(process, value)
-
-    def take_point(self, t: float) -> MemoryPoint:
-        return MemoryPoint(t=t, **{name: total.take() for name, total in self._totals.items()})  # type: ignore[arg-type]
-
-    def copy(self) -> Self:
-        copied = type(self)()
-        copied._totals = {name: total.copy() for name, total in self._totals.items()}
-        return copied
-
-
-class _Xla(_Totals[XlaPoint]):
-    """Counters of all processes, each of which may have several series."""
-
-    def __init__(self, owners: Sequence[int]) -> None:
-        self._owners = owners
-        self._step, self._totals = _Greatest(), [_Total() for _ in range(4)]
-
-    def replace(self, process: int, reading: XlaPoint) -> None:
-        process = self._owners[process]
-        # The journal of its observers knows no steps.
-        self._step.replace(process, max(reading.step, self._step.newest.get(process, 0)))
-        for total, value in zip(self._totals, astuple(reading)[2:], strict=True):
-            total.replace(process, value)
-
-    def take_point(self, t: float) -> XlaPoint:
-        compiles, compile_s, executes, execute_s = (total.value for total in self._totals)
-        return XlaPoint(
-            t=t,
-            step=int(self._step.value),
-            compiles=int(compiles),
-            compile_s=compile_s,
-            executes=int(executes),
-            execute_s=execute_s,
-        )
-
-    def copy(self) -> Self:
-        copied = type(self)(self._owners)
-        copied._step, copied._totals = self._step.copy(), [total.copy() for total in self._totals]
-        return copied
+    counters = {name: _Counter() for name in ("compiles", "compile_s", "executes", "execute_s")}
+    return Combined(last_of, _Totals(XlaPoint, {"step": _Step(), **counters}, owners))
 
 
 class _Total:
     """The sum of the newest values of all processes. A new value takes the same time however many there are."""
 
     def __init__(self) -> None:
-        self.value = 0.0
+        self.value: float = 0
         self.peak = -math.inf
         """Greatest sum since it was taken."""
         self.newest: dict[int, float] = {}
 
     def copy(self) -> Self:
-        """An independent copy."""
         copied = copy(self)
         copied.newest = self.newest.copy()
         return copied
@@ -187,6 +138,13 @@ class _Total:
         return int(peak) if self.newest else None
 
 
+class _Counter(_Total):
+    """The sum of the newest values of all processes, of which the newest one is taken."""
+
+    def take(self) -> float | None:
+        return self.value
+
+
 class _Rate(_Total):
     """The sum of the newest values of all processes, of which the mean over time is taken."""
 
@@ -195,7 +153,6 @@ class _Rate(_Total):
         self._sum, self._num_values = 0.0, 0
 
     def replace(self, process: int, value: float) -> None:
-        """Sets the newest value of a process."""
         super().replace(process, value)
         self._sum, self._num_values = self._sum + self.value, self._num_values + 1
 
@@ -210,7 +167,6 @@ class _HostMean(_Rate):
     """The mean over the hosts in place of their sum."""
 
     def take(self) -> float | None:
-        """As that of a rate."""
         total = super().take()
         return total / len(self.newest) if total is not None else None
 
@@ -223,7 +179,6 @@ class _Greatest(_Total):
         self.value = -math.inf
 
     def replace(self, process: int, value: float) -> None:
-        """Sets the newest value of a process."""
         before = self.newest.get(process)
         self.newest[process] = value
         if value >= self.value:
@@ -232,6 +187,14 @@ class _Greatest(_Total):
             self.value = max(self.newest.values())
         if self.value > self.peak:
             self.peak = self.value
+
+
+class _Step(_Greatest):
+    """The newest step of all processes; the journal of the observers of a process knows no steps."""
+
+    def replace(self, process: int, value: float) -> None:
+        """Sets the newest value of a process, unless it is less than before."""
+        super().replace(process, max(value, self.newest.get(process, 0)))
 
 
 class _InOrder(Generic[PointT]):

@@ -14,7 +14,7 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, get_args
 
@@ -133,41 +133,30 @@ def missing_metrics(condition: Condition, snapshot: Snapshot) -> str:
     """
     if not condition.metrics:
         return ""
-    by_name = {series.name: series for series in metric_series(MetricSource.of(snapshot))}
+    values = [(name, split) for name, split, _ in newest_values(snapshot)]
+    names = dict.fromkeys(name for name, _ in values)
     has_ended = snapshot.condition in ENDED
-    if not by_name and snapshot.condition != "done":
+    if not names and snapshot.condition != "done":
         return ""
     is_known = has_ended or bool(snapshot.epochs) or _ran_for(snapshot) >= _NAMES_KNOWN_S
     yet = "" if has_ended else " yet"
     phrases = []
     for name in condition.metrics:
-        wanted = split_of(name)[1]
-        near = difflib.get_close_matches(wanted, by_name, n=1, cutoff=_CLOSE) if wanted not in by_name else []
-        if not _has_value(name, by_name) and (is_known or near):
+        split, wanted = split_of(name)
+        near = difflib.get_close_matches(wanted, names, n=1, cutoff=_CLOSE) if wanted not in names else []
+        has_value = (wanted, split) in values if split else wanted in names
+        if not has_value and (is_known or near):
             hint = f" (did you mean {name.removesuffix(wanted)}{near[0]}?)" if near else ""
-            phrases.append(f"no {'value of' if wanted in by_name else 'metric'} {name}{yet}{hint}")
-    return f"{', '.join(phrases)}; there are {_listed(by_name)}" if phrases else ""
+            phrases.append(f"no {'value of' if wanted in names else 'metric'} {name}{yet}{hint}")
+    return f"{', '.join(phrases)}; there are {_listed(values)}" if phrases else ""
 
 
 def _ran_for(snapshot: Snapshot) -> float:
     return snapshot.now - snapshot.started if snapshot.started is not None else 0.0
 
 
-def _has_value(name: str, by_name: Mapping[str, MetricSeries]) -> bool:
-    split, wanted = split_of(name)
-    series = by_name.get(wanted)
-    if series is None:
-        return False
-    return not split or (series.newest("valid") if split == "valid" else series.newest("train")) is not None
-
-
-def _listed(by_name: Mapping[str, MetricSeries]) -> str:
-    names = [
-        f"{split}.{name}"
-        for name, series in by_name.items()
-        for split, point in (("train", series.newest("train")), ("valid", series.newest("valid")))
-        if point is not None
-    ]
+def _listed(values: Sequence[tuple[str, Split]]) -> str:
+    names = [f"{split}.{name}" for name, split in values]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return f"{', '.join(names[:_NAMED_MAX])}{more}" if names else "no metrics"
 

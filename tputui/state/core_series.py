@@ -237,13 +237,11 @@ class AllCoreSeries(StateStruct, dict=True):
         """The columns with twice the stride."""
 
     def fork(self) -> Self:
-        """An independent copy."""
         self.locate_extremes()
         return super().fork()
 
     @property
     def views(self) -> list[CoreColumn]:
-        """The columns as part of a snapshot."""
         return self._views.of(self.shown)
 
     @property
@@ -299,7 +297,6 @@ class AllCoreSeries(StateStruct, dict=True):
         self.version += 1
 
     def locate_extremes(self) -> None:
-        """Finds the step and the core of every extreme."""
         self._seal()
         if not self._held_chars:
             return
@@ -487,11 +484,6 @@ class CombinedColumns:
             highest=highest,
             lowest=lowest,
         )
-
-
-def combined(parts: Parts) -> list[CoreColumn]:
-    """Combines the columns of several processes, in order of steps."""
-    return CombinedColumns().of(parts)
 
 
 def _view(column: CoreSeries) -> CoreColumn:

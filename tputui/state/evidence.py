@@ -102,7 +102,6 @@ class Evidence(StateStruct):
 
     @property
     def groups(self) -> tuple[list[Any], ...]:
-        """All lists of groups."""
         return self.compiles, self.syncs, self.fallbacks, self.breaks, self.windows
 
     def add(self, event: Observed, steps_done: int, epoch: int) -> bool:
@@ -289,7 +288,6 @@ class Evidence(StateStruct):
         self.num_beats += 1
 
     def add_times(self, event: ev.ProgressReported) -> None:
-        """Adds the wall times of a report."""
         if event.timed_steps or self.times:
             self.times = with_newest(self.times, event)
             self.revision += 1
@@ -436,20 +434,18 @@ def _bounded_change(change: ev.ChangedInput) -> ev.ChangedInput:
 
 
 def _bounded_program(event: ev.ProgramObserved, name: str) -> ev.ProgramObserved:
-    specs = event.inputs if event.inputs is None else [
-        ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX]) 
-        for spec in event.inputs[:_SIZES_MAX]
-    ]  # fmt: skip
+    specs = None if event.inputs is None else _bounded_specs(event.inputs)
     matmuls = event.matmuls if event.matmuls is None else [_bounded_matmul(one) for one in event.matmuls[:_SIZES_MAX]]
     frame = event.user_frame and _bounded_frame(event.user_frame)
-    unused = [
-        ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX])
-        for spec in event.unused_donations[:_SIZES_MAX]
-    ]
+    unused = _bounded_specs(event.unused_donations)
     flops = event.flops if event.flops is not None and math.isfinite(event.flops) else None
     return replace(
         event, program=name, inputs=specs, matmuls=matmuls, flops=flops, user_frame=frame, unused_donations=unused
     )
+
+
+def _bounded_specs(specs: Sequence[ev.TensorSpec]) -> list[ev.TensorSpec]:
+    return [ev.TensorSpec(dtype=short(spec.dtype), shape=spec.shape[:_DIMENSIONS_MAX]) for spec in specs[:_SIZES_MAX]]
 
 
 def _bounded_matmul(matmul: ev.MatmulObserved) -> ev.MatmulObserved:

@@ -148,7 +148,6 @@ class WindowGroup(msgspec.Struct, frozen=True, kw_only=True):
     """All ranks at which it was seen; the numbers are those of the rank with most per observed step."""
 
     def join(self, later: Self) -> Self:
-        """Both together."""
         return replace(
             later,
             count=add(self.count, later.count),

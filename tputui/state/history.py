@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from tputui.logs.tags import is_of_xla
-from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputPoint, ThroughputView, XlaPoint
+from tputui.state.chart_data import LoggedView, MemoryPoint, ThroughputView, XlaPoint
 from tputui.state.combined_history import combined_memory, combined_xla
 from tputui.state.logged_series import LoggedSeries, combined_view
-from tputui.state.process_history import ReportPace
+from tputui.state.process_history import PaceHistory, ReportPace
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import PlanView
 from tputui.state.state_struct import Converted
-from tputui.state.steady_pace import SteadyPace, steady_pace
+from tputui.state.steady_pace import steady_pace
 from tputui.state.xla_view import is_used
 from tputui.telemetry.events import EpochEnded, ProgressReported, Split
 from tputui.telemetry.logged_values import LOSS
@@ -33,9 +32,11 @@ def throughput(
     history = state.memoized("throughput points", first.name, lambda: Converted(ReportPace.to_point)).of(
         pace.history.items
     )
-    steady = state.memoized("steady pace", key, lambda: _steady(history))
+    steady = state.memoized(
+        "steady pace", key, lambda: steady_pace([(point.step_s, point.examples_per_s) for point in history])
+    )
     return ThroughputView(
-        examples_per_s=_speed_now(first, first.progress).examples_per_s,
+        examples_per_s=_speed_now(pace, first.progress)[1],
         steady_step_s=steady.step_s if steady is not None else p50,
         steady_examples_per_s=steady.examples_per_s if steady is not None else math.nan,
         step_p50_s=p50,
@@ -46,30 +47,18 @@ def throughput(
     )
 
 
-class SpeedNow(NamedTuple):
-    """The speed of training by the reports of the last 10 s."""
-
-    step_s: float
-    examples_per_s: float
-
-
-def speed_now(state: RunState) -> SpeedNow | None:
-    """The speed of the first host with reports; None before its first report."""
+def speed_now(state: RunState) -> tuple[float, float] | None:
+    """Seconds per step and examples per second by the reports of the last 10 s of the first host with reports; None
+    before its first report."""
     first = next((process for process in state.workers if process.progress), None)
-    return _speed_now(first, first.progress) if first is not None and first.progress is not None else None
+    return _speed_now(first.pace, first.progress) if first is not None and first.progress is not None else None
 
 
-def _speed_now(process: ProcessState, newest: ProgressReported) -> SpeedNow:
-    reports = process.pace.now()
-    if reports is None:
-        # The only report has a time that makes no sense.
-        return SpeedNow(newest.step_s, newest.examples_per_s)
-    point = reports.to_point()
-    return SpeedNow(point.step_s, point.examples_per_s)
-
-
-def _steady(history: list[ThroughputPoint]) -> SteadyPace | None:
-    return steady_pace([(point.step_s, point.examples_per_s) for point in history])
+def _speed_now(pace: PaceHistory, newest: ProgressReported) -> tuple[float, float]:
+    reports = pace.now()
+    # Without one the only report has a time that makes no sense.
+    point = reports.to_point() if reports is not None else newest
+    return point.step_s, point.examples_per_s
 
 
 def eta_s(state: RunState, plan: PlanView | None, epochs: list[EpochEnded], now: float) -> float | None:
@@ -106,7 +95,6 @@ def newest_progress(state: RunState) -> ProgressReported | None:
 
 
 def memory(state: RunState) -> list[MemoryPoint]:
-    """Memory of all hosts over time."""
     processes = [process for process in state.in_order if process.usage.items]
     key = tuple((process.name, process.usage.version) for process in processes)
     combined = state.memoized("combined memory", [process.name for process in processes], combined_memory)

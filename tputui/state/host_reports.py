@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ RESTARTS_MAX = 256
 """Restarts of a process that are stored, the newest ones."""
 REASON_CHARS_MAX = 500
 HostReport = ev.HostsAwaited | ev.HostJoined | ev.ClockMeasured | ev.HostPaceMeasured
-HOST_REPORTS: tuple[type[ev.Event], ...] = (ev.HostsAwaited, ev.HostJoined, ev.ClockMeasured, ev.HostPaceMeasured)
+HOST_REPORTS: tuple[type[HostReport], ...] = get_args(HostReport)
 
 
 class Restart(Record, frozen=True):
@@ -96,11 +96,9 @@ class HostReports(StateStruct):
             del self.paces[:-PACES_MAX]
 
     def restarted(self, restart: Restart) -> None:
-        """Another process continues the journal."""
         self.restarts = [*self.restarts[1 - RESTARTS_MAX :], restart]
 
     def failed(self, failure: ReportedFailure) -> None:
-        """The supervisor reported a failure."""
         self.failures = [*self.failures[1 - RESTARTS_MAX :], failure]
 
     @property
@@ -124,7 +122,6 @@ class HostReports(StateStruct):
         self.paces = [pace for pace in self.paces if pace.step < first_step]
 
     def stepped(self, t: float) -> None:
-        """The process reported steps."""
         if not self.restarts:
             return
         newest = self.restarts[-1]

@@ -44,7 +44,6 @@ class ListedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loss_text(self) -> str:
-        """The loss; empty if it is not known."""
         return "" if self.loss is None else facts.LOSS.format(self.loss)
 
     def to_json(self) -> dict[str, Any]:

@@ -14,21 +14,22 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tputui import formatting as fmt
+from tputui.config.tables import StallConfig
 from tputui.state.process_stacks import waiting
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import RunCondition
-from tputui.state.time_spent import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, lasts_s
+from tputui.state.time_spent import SILENT_S, STEPPING, lasts_s
 from tputui.telemetry.events import HeartbeatSent, Outcome
 
 Alive = Mapping[str, bool | None]
 """Whether a process is alive, by name; None if this host cannot know."""
 
-COMPILE_TIMES = 5.0
-"""A compilation that takes this many times the longest one before is a stall ..."""
 COMPILE_S = 60.0
-"""... after at least this many seconds. The first compilation never is."""
+"""Seconds after which a compilation may be a stall. The first one never is."""
 FIRST_WORD_S = 60.0
 """Seconds without an event before the first heartbeat, while a process may be importing modules."""
 FAR_SILENT_S = 60.0
@@ -40,17 +41,6 @@ SUPERVISOR_TELLS_S = 10.0
 
 _WORST_FIRST: tuple[Outcome, ...] = ("failed", "stopped", "done")
 _OUTCOME_WORDS: dict[Outcome, str] = {"done": "done", "stopped": "stopped", "failed": "training failed"}
-
-
-class Limits(NamedTuple):
-    """When a run counts as stalled, by its configuration."""
-
-    after_s: float = STUCK_S
-    """Seconds without a step, at least."""
-    after_steps: float = STUCK_STEPS
-    """Times the median step."""
-    compile_times: float = COMPILE_TIMES
-    """Times the longest compilation before."""
 
 
 class Liveness(NamedTuple):
@@ -245,18 +235,20 @@ def _without_workers(state: RunState, gone: list[ProcessState], now: float) -> L
     return _condition("lost", f"{_names(gone)} exited {fmt.age(now - since)} ago; no report from the supervisor")
 
 
-def limits(state: RunState) -> Limits:
+def limits(state: RunState) -> StallConfig:
     """When the run counts as stalled, by the configuration that its supervisor recorded."""
     config = next((w.run_started.config for w in state.supervisors if w.run_started), {})
     table = config.get("stall")
     given = table if isinstance(table, dict) else {}
-    return Limits(*(_positive_or(given.get(name), usual) for name, usual in Limits()._asdict().items()))
+    usual = StallConfig()
+    names = ("after_s", "after_steps", "compile_times")
+    return replace(usual, **{name: _positive_or(given.get(name), getattr(usual, name)) for name in names})
 
 
 class _Pace(NamedTuple):
     """How long steps and compilations took so far, and the limits."""
 
-    limits: Limits
+    limits: StallConfig
     stepped: bool
     """Whether any step was reported."""
     step_s: float

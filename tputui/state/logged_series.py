@@ -42,8 +42,6 @@ def pieces_of_each(num_series: int) -> int:
 
 
 class LoggedSeries(StateStruct, dict=True):
-    """The values of one metric and split."""
-
     tag: Metric = ""
     source: Metric = ""
     points: Downsampled[Piece] = msgspec.field(default_factory=Downsampled)
@@ -127,8 +125,6 @@ class LoggedSeries(StateStruct, dict=True):
 
 
 class LoggedMetrics(StateStruct, dict=True):
-    """All metrics that one process logged."""
-
     series: Annotated[dict[Metric, dict[Split, LoggedSeries]], msgspec.Meta(max_length=NAMES_MAX_OF_CLASS[0])] = (
         msgspec.field(default_factory=dict)
     )

@@ -98,7 +98,6 @@ class MetricSeries(NamedTuple):
         return role_of(self.name) == "lr"
 
     def newest(self, split: Split) -> MetricPoint | None:
-        """The newest point of a split."""
         points = self._of(split)
         return points[-1] if points else None
 
@@ -112,7 +111,6 @@ class MetricSeries(NamedTuple):
         return points[place - 1] if place and (split == "valid" or place == len(points)) else None
 
     def best(self, split: Split) -> MetricPoint | None:
-        """The value of the best epoch."""
         if self.best_epoch is None:
             return None
         return next((point for point in reversed(self._of(split)) if self._is_best(point)), None)
@@ -140,7 +138,6 @@ class MetricSource(NamedTuple):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> MetricSource:
-        """The parts of a snapshot."""
         return cls(
             epochs=snapshot.epochs,
             meters=snapshot.meter_history,
@@ -323,7 +320,6 @@ class _Clock:
         self._last_steps = [segment.last_step for segment in source.loss]
 
     def epoch_at(self, step: int) -> int:
-        """The epoch that a step belongs to."""
         place = bisect_left(self._ends, step)
         return self._epochs[place].epoch if place < len(self._ends) else self._current
 
@@ -333,7 +329,6 @@ class _Clock:
         return self._segments[place].t if place < len(self._segments) else 0.0
 
     def of_segments(self) -> list[MetricPoint]:
-        """The segments of the loss as points."""
         epoch_at = self.epoch_at
         return [
             MetricPoint(segment.last_step, epoch_at(segment.last_step), segment.t, segment.mean, False, segment.num_bad)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -31,6 +31,10 @@ OFF = 3.0
 """Median absolute deviations from the median core."""
 NAMED = 20
 """Steps."""
+SMOOTHED = 5
+"""Rows of times, which scatter, of whose median the newest one is judged by."""
+LEAD = SMOOTHED // 2
+"""Slow rows before the first one whose median is slow."""
 _FALL = 4
 _SCORE_MAX = 2 * NAMED
 """Limits the score, so that a core that was off for long is no longer named soon after it recovers."""
@@ -76,8 +80,20 @@ def deviating_cores(first_step: int, last_step: int, num_steps: int, means: Sequ
     return OutlierRow(first_step, last_step, num_steps, off, deviation, median)
 
 
+def slow_members(
+    first_step: int, last_step: int, num_steps: int, seconds: Mapping[int, float], least: float
+) -> OutlierRow:
+    """Finds the cores or hosts that are slower than the median one by their times; `least`: the least deviation."""
+    values = sorted(seconds.values())
+    median = median_of_sorted(values)
+    deviation = max(median_distance(values, median), least)
+    limit = median + OFF * deviation
+    is_any_off = values[-1] > limit
+    off = {member: (s - median) / deviation for member, s in seconds.items() if s > limit} if is_any_off else {}
+    return OutlierRow(first_step, last_step, num_steps, off, deviation, median)
+
+
 def deviating_cores_of(column: CoreColumn) -> OutlierRow:
-    """Finds the cores that are off in a column."""
     return deviating_cores(column.first_step, column.last_step, column.num_steps, column.means)
 
 
@@ -118,7 +134,6 @@ class OutlierSearch(StateStruct):
     """Steps for which a core has been off already when a row first shows it, since the rows are smoothed."""
 
     def add(self, row: OutlierRow) -> None:
-        """Adds the next row."""
         if row.off or self.above:
             self._add(self.above, row, {core: by for core, by in row.off.items() if by > 0})
         if row.off or self.below:
@@ -146,26 +161,6 @@ class OutlierSearch(StateStruct):
         if not now and self.recovered is not None:
             named.append(self.recovered)
         return max(named, key=lambda score: score.rank).view if named else None
-
-
-def find_outlier(rows: Iterable[OutlierRow], *, now: bool = False) -> OutlierView | None:
-    """The core that was off for longest in `rows`, which are in order of steps; with `now` only one that still is."""
-    rows = list(rows)
-    steps_off = _StepsOff()
-    for row in rows:
-        steps_off.add(row)
-    return _find(rows, steps_off.often(), now=now)
-
-
-def _find(rows: Iterable[OutlierRow], often: Collection[int], *, now: bool) -> OutlierView | None:
-    """Like `find_outlier`; `often` are the cores that were off in enough steps."""
-    if not often:
-        return None
-    search = OutlierSearch()
-    for row in rows:
-        # Cores do not affect each other's scores.
-        search.add(row._replace(off={core: row.off[core] for core in often if core in row.off}))
-    return search.outlier(now=now)
 
 
 class _StepsOff:
@@ -234,7 +229,11 @@ class OutlierCache:
         for _, gone in before.values():
             self._steps_off.add(gone, -1)
         self._judge_ahead(ahead, changed_max)
-        return _find([row for _, row in self._rows.values()], self._steps_off.often(), now=True)
+        often, search = self._steps_off.often(), OutlierSearch()
+        for _, row in self._rows.values() if often else ():
+            # Cores do not affect each other's scores.
+            search.add(row._replace(off={core: row.off[core] for core in often if core in row.off}))
+        return search.outlier(now=True)
 
     def _judge_ahead(self, ahead: Iterable[Losses], most: int) -> None:
         before, self._ahead = self._ahead, {}

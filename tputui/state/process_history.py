@@ -52,7 +52,6 @@ class ReportPace(Record, frozen=True):
     """Learning rate of the last of them."""
 
     def join(self, later: ReportPace) -> ReportPace:
-        """Both together."""
         return ReportPace(
             later.t,
             later.step,
@@ -63,7 +62,6 @@ class ReportPace(Record, frozen=True):
         )
 
     def to_point(self) -> ThroughputPoint:
-        """The reports as part of a snapshot."""
         return ThroughputPoint(
             t=self.t,
             step=self.step,
@@ -208,15 +206,12 @@ CORES_MAX = 4_096
 
 
 class DeviceHistory(StateStruct):
-    """The devices of one host."""
-
     newest: DeviceSampled | None = None
     points: Downsampled[DevicePoint] = msgspec.field(default_factory=Downsampled)
     core_states: CoreStatesRead | None = None
     """The newest states of the cores."""
 
     def add(self, event: DeviceSampled) -> None:
-        """Adds a sample."""
         self.newest = replace(event, cores=event.cores[:CORES_MAX]) if event.cores else event
         cores = self.newest.cores or []
         duty = [core.duty_cycle_percent for core in cores if core.duty_cycle_percent is not None]
@@ -225,7 +220,6 @@ class DeviceHistory(StateStruct):
             self.points.add(DevicePoint(t=event.t, duty_cycle_percent=mean, lowest_percent=min(duty)), _joined)
 
     def add_core_states(self, event: CoreStatesRead) -> None:
-        """Keeps the newest states of the cores."""
         self.core_states = replace(event, cores=event.cores[:CORES_MAX]) if event.cores else event
 
 

@@ -43,8 +43,6 @@ HOSTS_NAMED = 8
 
 
 class Marks(StateStruct):
-    """The timeline marks of one process."""
-
     of_kind: dict[MarkKind, Recent[Mark]] = msgspec.field(default_factory=dict)
     was_bad: Annotated[list[Metric], msgspec.Meta(max_length=METRICS_MAX)] = msgspec.field(default_factory=list)
     """Metrics whose newest event had NaN or infinite values."""
@@ -136,7 +134,6 @@ class ProcessLog(StateStruct, dict=True):
         self.marks.add("warning", t, step, text)
 
     def add_warning(self, text: str) -> None:
-        """Adds a text to the newest warnings."""
         if len(self.warnings) >= WARNINGS_MAX:
             del self.warnings[0]
         self.warnings.append(text)

@@ -183,7 +183,6 @@ class ProcessState(StateStruct):
 
     @property
     def host_index(self) -> int:
-        """Index of its host."""
         if self.opened is not None and self.opened.host_index:
             return self.opened.host_index
         # Journals of older versions have it in their topology, or in the name of the supervisor.
@@ -198,7 +197,6 @@ class ProcessState(StateStruct):
 
     @property
     def sort_key(self) -> tuple[int, str]:
-        """Sort key: host, then name."""
         return self.index, self.name
 
     def apply(self, seq: int, event: ev.Event) -> None:

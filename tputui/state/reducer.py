@@ -206,14 +206,12 @@ class RunState:
 
     @property
     def newest_t(self) -> float | None:
-        """Unix time of the newest event."""
         return max(
             (process.newest_t for process in self.processes.values() if process.newest_t is not None), default=None
         )
 
     @property
     def first_t(self) -> float | None:
-        """Unix time of the first event."""
         return min(
             (process.first_t for process in self.processes.values() if process.first_t is not None), default=None
         )

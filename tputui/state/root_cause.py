@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import asdict, replace
 
 from tputui import formatting as fmt
-from tputui.state.process_stacks import driven
+from tputui.state.process_stacks import call, driven
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState, command_writer
 from tputui.state.snapshot import Failure
@@ -124,7 +124,7 @@ def has_lost_threads(failure: Failure) -> bool:
 
 def your_code(failure: Failure) -> list[str]:
     """Calls in the user's code, newest first: `data/reader.py:31 in fetch`."""
-    return [f"{frame.file}:{frame.line} in {frame.function}" for frame in failure.frames[:FRAMES_TOLD]]
+    return [call(frame) for frame in failure.frames[:FRAMES_TOLD]]
 
 
 def _raised(state: RunState, death: Death) -> Failure:

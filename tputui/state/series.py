@@ -46,7 +46,6 @@ class Piece(Record, frozen=True):
     """Unix time at which its last step was reported."""
 
     def join(self, other: Piece) -> Piece:
-        """Both together."""
         # Comparisons instead of min and max: opening a long run takes ten thousand joins.
         later = other.last >= self.last
         return Piece(
@@ -67,7 +66,6 @@ class Piece(Record, frozen=True):
         return mean if math.isfinite(mean) else self.least / 2 + self.greatest / 2
 
     def to_segment(self) -> Segment:
-        """The piece as part of a snapshot."""
         has_values = self.num_values > 0
         return Segment(
             first_step=self.first,
@@ -137,12 +135,10 @@ class Series(StateStruct, dict=True):
 
     @property
     def shown(self) -> list[Piece]:
-        """The pieces."""
         return self.pieces
 
     @property
     def segments(self) -> list[Segment]:
-        """The pieces as part of a snapshot."""
         return self._segments.of(self.pieces)
 
     def _push(self, piece: Piece) -> None:

@@ -2,7 +2,7 @@
 
 The criterion is the one of `tputui.state.outlier`: a core is named after 20 consecutive steps in which it was off, or
 correspondingly more with steps in between in which it was not. Single times scatter, the more so if cores share a
-processor, so a step is judged by the median of its time and the `_SMOOTHED` - 1 before it. A core is off if that is
+processor, so a step is judged by the median of its time and the `SMOOTHED` - 1 before it. A core is off if that is
 more than `_STEP_SHARE` and more than three median absolute deviations above the median core. It is named if the median
 over 20 steps is also at least `SLOWER` above the other cores.
 """
@@ -17,13 +17,15 @@ import msgspec
 
 from tputui.state.chart_data import Core, SlowCoreView
 from tputui.state.outlier import (
+    LEAD,
     LEAST_CORES,
     NAMED,
     OFF,
+    SMOOTHED,
     OutlierRow,
     OutlierSearch,
-    median_distance,
     median_of_sorted,
+    slow_members,
 )
 from tputui.state.state_struct import FloatArray, StateStruct
 from tputui.telemetry.events import Int
@@ -32,9 +34,6 @@ SLOWER = 0.10
 """Share of the compute time of the other cores by which a core must exceed it to be named."""
 _STEP_SHARE = 0.05
 """The same for a single step, whose time scatters around that of the core."""
-_SMOOTHED = 5
-_LEAD = _SMOOTHED // 2
-"""Slow steps before the first one whose median is slow."""
 CORES_TIMED_MAX = 1024
 """More than one host has; the compute times of more cores are not examined."""
 ROWS_MAX = 64
@@ -52,21 +51,21 @@ class SlowCores(StateStruct):
     """The compute times of the newest steps of one process, and the core that is slower than the others, by column."""
 
     rows: Annotated[list[CoreRow], msgspec.Meta(max_length=ROWS_MAX)] = msgspec.field(default_factory=list)
-    search: OutlierSearch = msgspec.field(default_factory=lambda: OutlierSearch(lead=_LEAD))
+    search: OutlierSearch = msgspec.field(default_factory=lambda: OutlierSearch(lead=LEAD))
     named: Core | None = None
     """Column of the core."""
 
     def add(self, step: int, seconds: FloatArray) -> SlowCoreView | None:
         """Adds the next step, [cores]. Returns the core if this step is the first in which it is named."""
         if self.rows and (step <= self.rows[-1].step or len(seconds) != len(self.rows[-1].values)):
-            self.rows, self.search, self.named = [], OutlierSearch(lead=_LEAD), None
+            self.rows, self.search, self.named = [], OutlierSearch(lead=LEAD), None
         if not seconds or not all(0.0 < duration < math.inf for duration in seconds):
             return None
         self.rows = [*self.rows[-ROWS_MAX + 1 :], CoreRow(step, seconds)]
-        if len(self.rows) < _SMOOTHED:
+        if len(self.rows) < SMOOTHED:
             return None
-        first_step = self.rows[-_LEAD - 1].step
-        self.search.add(slow_cores(first_step, step, _medians(self.rows[-_SMOOTHED:])))
+        first_step = self.rows[-LEAD - 1].step
+        self.search.add(slow_cores(first_step, step, _medians(self.rows[-SMOOTHED:])))
         slow_core = self._found()
         is_new = slow_core is not None and slow_core.core != self.named
         self.named = slow_core.core if slow_core is not None else None
@@ -107,12 +106,6 @@ def _medians(rows: Sequence[CoreRow]) -> list[float]:
 
 def slow_cores(first_step: int, last_step: int, seconds: Sequence[float]) -> OutlierRow:
     """Finds the cores that are slow by their times, [cores], which are positive; none if there are too few cores."""
-    values = sorted(seconds)
-    median = median_of_sorted(values)
-    spread = median_distance(values, median)
-    deviation = max(spread, _STEP_SHARE / OFF * median)
-    limit = median + OFF * deviation
-    off: dict[int, float] = {}
-    if len(values) >= LEAST_CORES and values[-1] > limit:
-        off = {core: (value - median) / deviation for core, value in enumerate(seconds) if value > limit}
-    return OutlierRow(first_step, last_step, 1, off, deviation, median)
+    least = _STEP_SHARE / OFF * median_of_sorted(sorted(seconds))
+    row = slow_members(first_step, last_step, 1, dict(enumerate(seconds)), least)
+    return row if len(seconds) >= LEAST_CORES else row._replace(off={})

@@ -3,7 +3,7 @@
 The criterion is the one of `tputui.state.slow_core`. A row is the time that every host itself took per step, so
 computing and waiting for batches but not waiting for others, in the same few steps: hosts report at different steps,
 so each row is a mean over the reports that overlap it. Single times scatter, so a row is judged by the median of its
-times and of the `_SMOOTHED` - 1 rows before. A host is off if that exceeds the median host by more than `SLOWER` of a
+times and of the `SMOOTHED` - 1 rows before. A host is off if that exceeds the median host by more than `SLOWER` of a
 step and by more than three median absolute deviations. It is named after 20 steps in which it was off, at least ten of
 them apart, or correspondingly more with steps in between in which it was not, and for as long as the median of its
 newest rows exceeds that limit.
@@ -20,7 +20,17 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from tputui.state.aligned import split_work
-from tputui.state.outlier import LEAST_CORES, NAMED, OFF, OutlierRow, OutlierSearch, median_distance, median_of_sorted
+from tputui.state.outlier import (
+    LEAD,
+    LEAST_CORES,
+    NAMED,
+    OFF,
+    SMOOTHED,
+    OutlierRow,
+    OutlierSearch,
+    median_of_sorted,
+    slow_members,
+)
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import SlowHostView
@@ -28,9 +38,6 @@ from tputui.telemetry.events import HostPaceMeasured
 
 SLOWER = 0.05
 """Share of a step by which a host must exceed the median host."""
-_SMOOTHED = 5
-_LEAD = _SMOOTHED // 2
-"""Slow rows before the first one whose median is slow."""
 _STEPS_MOST = 2
 """Steps that a row counts for, however many it covers."""
 _ROWS_MAX = 48
@@ -111,12 +118,12 @@ class SlowHosts:
         self._forget_cut(reported)
         size = _row_size(list(reported.values()))
         rows = self._newest_rows(reported, size, changed_max)
-        if len(rows) < _SMOOTHED:
+        if len(rows) < SMOOTHED:
             return None
-        search = OutlierSearch(lead=_LEAD)
+        search = OutlierSearch(lead=LEAD)
         before, self._judged = self._judged, {}
-        for index in range(_SMOOTHED - 1, len(rows)):
-            smoothed, key = rows[index - _SMOOTHED + 1 : index + 1], (rows[index].first, rows[index].last)
+        for index in range(SMOOTHED - 1, len(rows)):
+            smoothed, key = rows[index - SMOOTHED + 1 : index + 1], (rows[index].first, rows[index].last)
             judged = before.get(key)
             if judged is None or judged[0] != smoothed:
                 judged = (smoothed, _judged(smoothed))
@@ -255,17 +262,13 @@ def _judged(rows: Sequence[_Row]) -> OutlierRow:
         times = [of_host[host] for of_host in before if host in of_host]
         times.append(seconds)
         times.sort()
-        own[host] = times[_SMOOTHED // 2] if len(times) == _SMOOTHED else median_of_sorted(times)
+        own[host] = times[SMOOTHED // 2] if len(times) == SMOOTHED else median_of_sorted(times)
     steps = min(newest.last - newest.first + 1, _STEPS_MOST)
     least = SLOWER / OFF * newest.basis_s
     if len(own) >= LEAST_CORES:
-        values = sorted(own.values())
-        middle = median_of_sorted(values)
-        deviation = max(median_distance(values, middle), least, 1e-12)
-        off = {host: (value - middle) / deviation for host, value in own.items() if value > middle + OFF * deviation}
-        return OutlierRow(newest.first, newest.last, steps, off, deviation, middle)
+        return slow_members(newest.first, newest.last, steps, own, max(least, 1e-12))
     # Of two or three hosts, one is compared with the slower one of the others.
-    off = {}
+    off: dict[int, float] = {}
     for host, value in own.items():
         others = max(seconds for other, seconds in own.items() if other != host)
         if value - others > OFF * least > 0:

@@ -117,12 +117,10 @@ class Downsampled(StateStruct, Generic[T]):
             self.stride *= 2
 
     def clear(self) -> None:
-        """Removes all items."""
         self.version += 1
         self.items, self.stride, self.in_last = [], 1, 0
 
     def keep(self, wanted: Callable[[T], bool]) -> None:
-        """Removes items that are not wanted."""
         self.version += 1
         kept = [item for item in self.items if wanted(item)]
         if len(kept) < len(self.items):
@@ -135,17 +133,26 @@ class Converted(Generic[T, V]):
 
     def __init__(self, convert: Callable[[T], V]) -> None:
         self._convert = convert
-        self._made: list[tuple[T, V]] = []
+        self._items: list[T] = []
+        self._made: list[V] = []
 
     def of(self, items: Sequence[T]) -> list[V]:
-        """The items converted."""
-        made = self._made
-        # Only the newest item is ever replaced, or all of them at once.
-        same = min(len(made), len(items))
-        while same and made[same - 1][0] is not items[same - 1]:
-            same -= 1
-        made[same:] = [(item, self._convert(item)) for item in items[same:]]
-        return [value for _, value in made]
+        same = num_same(self._items, items)
+        self._items[same:] = items[same:]
+        self._made[same:] = map(self._convert, items[same:])
+        return self._made.copy()
+
+
+def num_same(before: Sequence[object], items: Sequence[object]) -> int:
+    """Number of items at the start that are the same objects.
+
+    A list gets and loses items at its end, or all its items are joined with their neighbours. So if the items at one
+    place are the same, those before are too.
+    """
+    same = min(len(before), len(items))
+    while same and before[same - 1] is not items[same - 1]:
+        same -= 1
+    return same
 
 
 class Recent(StateStruct, Generic[T]):
@@ -161,7 +168,6 @@ class Recent(StateStruct, Generic[T]):
         self.old.most = self.most
 
     def add(self, item: T) -> None:
-        """Adds an item."""
         self.count += 1
         if len(self.newest) == self.most:
             self.old.add(self.newest.pop(0), first_of)
@@ -169,7 +175,6 @@ class Recent(StateStruct, Generic[T]):
 
     @property
     def items(self) -> list[T]:
-        """The items that are stored."""
         return [*self.old.items, *self.newest]
 
 

@@ -72,7 +72,6 @@ class StepValues(StateStruct, dict=True):
         """The event that was decoded last, and its values."""
 
     def fork(self) -> Self:
-        """An independent copy."""
         self.recent_rows()
         return super().fork()
 

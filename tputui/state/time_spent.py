@@ -137,7 +137,6 @@ class TimeSpent(StateStruct):
             self.newest = [*self.newest, measured][-WINDOW:]
 
     def saved(self, event: ev.CheckpointSaved) -> None:
-        """A checkpoint is complete."""
         if self._measure(event.t, event.sections_s):
             self.saves.pop(event.path, None)
             self.saves[event.path] = Measured(t=event.t, step=event.step, sections_s=self._totals())
@@ -145,7 +144,6 @@ class TimeSpent(StateStruct):
                 del self.saves[next(iter(self.saves))]
 
     def epoch_ended(self, event: ev.EpochEnded) -> None:
-        """The sections of an epoch are complete."""
         if self._measure(event.t, event.sections_s):
             names = itertools.islice(dict.fromkeys((*self.closed_s, *self.running_s)), SECTIONS_MAX)
             self.closed_s = {

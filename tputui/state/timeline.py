@@ -27,6 +27,11 @@ from tputui.telemetry.events import FORMAT_VERSION, RequestApplied, RequestRefus
 ALIKE: tuple[MarkKind, ...] = ("epoch", "compile", "recompile", "checkpoint", "best", "restart")
 """Kinds that the training processes of all hosts report identically; only the first report counts."""
 REQUESTS_MARKED = 64
+_ANSWERS: dict[type[ev.RequestReceipt], Literal["seen", "applied", "refused"]] = {
+    RequestSeen: "seen",
+    RequestApplied: "applied",
+    RequestRefused: "refused",
+}
 
 
 def marks(
@@ -143,7 +148,6 @@ def checkpoints(state: RunState) -> list[ev.CheckpointSaved]:
 
 
 def skipped(state: RunState) -> SkippedView:
-    """The examples that were left out, over all hosts."""
     newest = [process.skipped[-1] for process in state.in_order if process.skipped]
     examples = [event for process in state.in_order for event in process.skipped[:SKIPPED_SHOWN]]
     limit = max((event.limit for event in newest), default=0)
@@ -176,27 +180,18 @@ def _of_hosts(state: RunState, view: RequestView) -> RequestView:
     silent: list[int] = []
     for host, own in sorted(state.by_host.items()):
         answers = [process.receipts[view.id] for process in own if view.id in process.receipts]
-        events = [event for event in map(_newest_answer, answers) if event is not None]
+        events = [event for answer in answers if (event := answer.applied or answer.refused or answer.seen) is not None]
         # The supervisor answers for a training process that has only seen the request.
         event = min(events, key=lambda event_of_host: isinstance(event_of_host, RequestSeen), default=None)
         if event is not None:
-            state_of: Literal["seen", "applied", "refused"] = "seen"
-            if isinstance(event, RequestApplied):
-                state_of = "applied"
-            elif isinstance(event, RequestRefused):
-                state_of = "refused"
             step = None if isinstance(event, RequestRefused) else event.step
-            receipts.append(HostReceipt(index=host, state=state_of, step=step, t=event.t))
+            receipts.append(HostReceipt(index=host, state=_ANSWERS[type(event)], step=step, t=event.t))
         elif any(
             trainer.role == "worker" and (not trainer.training_ended or trainer.training_ended.t > view.t)
             for trainer in own
         ):
             silent.append(host)
     return msgspec.structs.replace(view, receipts=receipts, unanswered=silent)
-
-
-def _newest_answer(answer: Receipts) -> RequestSeen | RequestApplied | RequestRefused | None:
-    return answer.applied or answer.refused or answer.seen
 
 
 def _with_receipts(request: str, submitted: RequestView | None, answers: list[Receipts]) -> RequestView:
@@ -265,7 +260,6 @@ def damage(state: RunState, regions: Iterable[Damage]) -> DamageView:
 
 
 def newer_format(state: RunState) -> str | None:
-    """A warning if a newer version wrote the run."""
     newest = max((w.opened.format for w in state.processes.values() if w.opened), default=FORMAT_VERSION)
     unknown: Counter[str] = Counter()
     for process in state.processes.values():

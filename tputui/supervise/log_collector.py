@@ -22,8 +22,8 @@ from tputui.logs.formats import is_log, open_log
 from tputui.logs.jsonl_log import TrainerStateReader
 from tputui.logs.rows import LoggedValue, LogReader, UnknownLog
 from tputui.logs.tags import BadPattern, TagRule, loss_rank, meaning_of
-from tputui.logs.tensorboard_dir import EventFileReader
 from tputui.logs.text_log import TextLogReader
+from tputui.logs.tfevents import EventFileReader
 from tputui.logs.value_events import ValueEvents
 from tputui.supervise.log_files import LogFinder, shown_path
 from tputui.supervise.log_tail import Printed

@@ -67,7 +67,6 @@ class LoggedLine:
         return is_due
 
     def add(self, event: ev.Event) -> None:
-        """Adds the values of an event."""
         if isinstance(event, ev.ValuesLogged):
             self._t = event.t
             self.step = max(self.step, event.step)
@@ -191,7 +190,6 @@ class LineWriter:
         return lines + self._reported(state, event)
 
     def _wants(self, line: LogLine, event: ev.Event) -> bool:
-        """Whether a line of the log is printed."""
         return True
 
     def _compiled(self, event: ev.XlaMetricsRead, compiles: int, compile_s: float) -> Iterable[str]:

@@ -21,15 +21,11 @@ SPLITS: tuple[Split, ...] = ("train", "valid")
 
 
 class _Sample(NamedTuple):
-    """One value of a family, with its labels."""
-
     value: float | None
     labels: Mapping[str, str] = {}
 
 
 class _Family(NamedTuple):
-    """A metric of Prometheus."""
-
     name: str
     kind: Literal["gauge", "counter"]
     help: str
@@ -108,7 +104,7 @@ def _of_training(snapshot: Snapshot) -> Iterable[_Family]:
     yield _fact("examples_per_second", facts.SPEED, snapshot)
     yield _fact("steady_step_duration_seconds", facts.STEADY_STEP_TIME, snapshot)
     yield _fact("steady_examples_per_second", facts.STEADY_SPEED, snapshot)
-    yield _one("learning_rate", "gauge", "Learning rate.", _known(snapshot.lr))
+    yield _one("learning_rate", "gauge", "Learning rate.", snapshot.lr)
     yield _fact("remaining_seconds", facts.REMAINING, snapshot)
     yield _fact("loss", facts.LOSS, snapshot)
     yield _fact("epoch_loss", facts.EPOCH_LOSS, snapshot)
@@ -139,11 +135,6 @@ def _of_training(snapshot: Snapshot) -> Iterable[_Family]:
     yield _one("skipped_examples_total", "counter", "Invalid examples that were left out.", snapshot.skipped.count)
     newest = snapshot.checkpoints[-1] if snapshot.checkpoints else None
     yield _one("checkpoint_step", "gauge", "Step of the newest checkpoint.", newest.step if newest else None)
-
-
-def _known(value: float | None) -> float | None:
-    """NaN means that a value is unknown here."""
-    return None if value is None or math.isnan(value) else value
 
 
 _OF_DEVICES = {

@@ -58,7 +58,6 @@ def _hosts(hosts: Sequence[HostView]) -> list[str]:
 
 
 def _host(host: HostView) -> str:
-    """One host in a line."""
     return row(
         f"host {host.index}",
         host.name,

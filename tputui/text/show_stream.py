@@ -37,7 +37,6 @@ _HOST_AGES = dict.fromkeys(("phase_s", "silent_s", "cpu_percent", "used_bytes", 
 
 
 def stream_object(snapshot: Snapshot, *, is_first: bool) -> dict[str, Any]:
-    """The object of one line."""
     fields = to_show(snapshot)
     for name, most in NEWEST_MAX.items():
         fields[name] = fields[name][-most:]
