@@ -36,7 +36,7 @@ _FIELD = re.compile(
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 _KNOWN_WORDS = (
     r"loss(?:es)?|lr|learning|learn|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|rouge|f1|auc|mae|mse|rmse|l1|l2|"
-    r"logloss|m?iou|dice|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|nll|gnorm|norm|"
+    r"logloss|m?iou|dice|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|xent|nll|gnorm|norm|"
     r"score|err(?:or)?|precision|recall|rewards?|returns?|mfu|tps|wps|ups|sps|fps|ips|rate|throughput|per_s|scale|"
     r"temperature|momentum|wd|time|data|metric|episode|[dg]"
 )
@@ -45,6 +45,11 @@ _KNOWN = re.compile(
 )
 _LOSS_OR_SCORE = re.compile(r"loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|f1|auc)(?![a-z])", re.IGNORECASE)
 _RATE = re.compile(r".*(?:/s(?:ec)?|per_sec(?:ond)?|per_s|[twsufi]ps|throughput)(?:[^a-z].*)?", re.IGNORECASE)
+_SPEED_UNIT = re.compile(
+    rf"\s?([a-z]{{1,20}}/s(?:ec(?:ond)?)?)(?![\w=:])(?:\s{{1,3}}{NUMBER} [a-z]{{1,20}}/s(?:ec(?:ond)?)?(?![\w=:]))*",
+    re.IGNORECASE,
+)
+"""Behind a speed: its unit, and the same speed in others: `Speed: 812.3 samples/sec 21000.1 tokens/sec`."""
 _NOT_METRICS = {
     *STEP_NAMES, *EPOCH_NAMES, "pid", "port", "rank", "local_rank", "world_size", "seed", "gpu", "device", "v_num",
     "version", "line", "exit_code", "code", "id", "node", "host", "thread", "core", "worker", "eta", "date", "warning",
@@ -92,7 +97,7 @@ _FRACTION = re.compile(r"(?<![\w./:=-])(\d{1,18})\s?/\s{0,8}(\d{1,18})(?![\w./])
 _LEADING = re.compile(r"\s{0,4}(?:\[(\d{1,12})\]|(\d{1,12}):)\s{1,4}(?=[a-z])", re.IGNORECASE)
 
 _HEADER = re.compile(
-    r"(?:.{0,110}?\b(?:INFO|DEBUG|WARNING|SUCCESS|NOTICE)\b(?:[|:][^\]\s]{1,60}\]:? )?[\s:|\]>-]{0,12}"
+    r"(?:.{0,110}?\b(?:INFO|DEBUG|WARNING|SUCCESS|NOTICE)\b(?:[|:][^\[\]\s]{1,60}\]:? )?[\s:|\]>-]{0,12}"
     r"(?:[\w.]{1,60}:[\w<>.]{1,60}:\d{1,6} - |"
     r"tensorflow:|root:|__main__:)?|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9} [\w.-]{1,60}:\d{1,6}\] ?|"
     r"\s?\[[^\]]{0,40}\d\d:\d\d:\d\d[^\]]{0,60}\]:? ?|[a-z_]\w{0,40}(?:\.\w{1,40}){1,4} - )"
@@ -311,7 +316,11 @@ def _fields(text: str, has_position: bool) -> list[Field]:
     while (match := _FIELD.search(text, place)) is not None:
         field = _field_of(match, has_position, fields[-1].name if fields else "")
         if field is not None and (field := _told_apart(field, fields, text)) is not None:
+            place = match.end()
+            if field.name in ("speed", "throughput") and (unit := _SPEED_UNIT.match(text, place)) is not None:
+                field, place = field._replace(name=unit[1].lower(), end=unit.end()), unit.end()
             fields.append(field)
+            continue
         # A phrase that is no name may end with one: `number of nan iterations: 0`.
         place = match.end() if field is not None or match[2] else match.start() + len(match[1].split(" ", 1)[0])
     return fields

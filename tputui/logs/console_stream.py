@@ -123,8 +123,8 @@ class Stream:
         if self._rich is not None and (more := RICH_MORE.match(text)) is not None:
             return self._of_rich_metrics(text[more.end() :], t, *self._rich)
         waiting, self._waiting = self._waiting, []
-        if text.lstrip().startswith("{") and text.endswith("}"):
-            return waiting + self._of_dict(text, t)
+        if text.endswith("}") and (start := text.find("{")) >= 0 and _is_header(text[:start]):
+            return waiting + self._of_dict(text[start:], t)
         if "/" in text and (keras := KERAS.match(text)) is not None:
             return waiting + self._of_keras(keras, text, t)
         return waiting + self._of_text(text, t, is_mixed)
@@ -354,6 +354,8 @@ class Stream:
         if (row := self._table.row_of(label)) is not None:
             return self._of_row(row, t, Position(position, total, None, None, is_global=False))
         pairs = [(name.strip(), number_of(value)) for name, value in TQDM_PAIR.findall(postfix)]
+        described = [field for field in taken_apart(label).fields if is_known(field.name)]
+        pairs += [(field.name, field.value) for field in described]
         epoch = BAR_EPOCH.search(label)
         if epoch is not None:
             self.progress.enter(float(epoch.group(1)), int(epoch.group(2)) if epoch.group(2) else None)
@@ -371,7 +373,7 @@ class Stream:
             return []
         is_after_evaluation = self._in_evaluation
         values = self._end_evaluation()
-        kind = f"bar {re.sub(r'[0-9]+', '', label)}"
+        kind = f"bar {re.sub(r'[0-9]+', '', label[: described[0].start] if described else label)}"
         place = Position(position, total, None, None, is_global=False)
         step = self.progress.advance(kind, place, is_after_evaluation=is_after_evaluation)
         return values + self._shown_on_bar(pairs, step, t)
@@ -477,6 +479,11 @@ def without_core(text: str) -> tuple[str, str, int | None]:
         core = int(device.group(2) or device.group(1))
         return text[: device.start()] + text[device.end() :], f"/core{core}", None
     return text, "", None
+
+
+def _is_header(text: str) -> bool:
+    """Whether what is before a dictionary is at most the header of a logger."""
+    return not without_header(text).removesuffix(">> ").strip() or text.endswith(" >> ")
 
 
 def _is_context(name: str) -> bool:

@@ -133,7 +133,9 @@ def _fits(header: CsvHeader, row: str) -> bool:
         return decimal(cells[0]) is not None and all(decimal(cell) is not None or cell in NO_VALUES for cell in cells)
     if any(":" in name and decimal(name.rpartition(":")[2].strip()) is not None for name in header.names):
         return False  # Printed pairs of name and number.
-    return len(header.names) > 1 and row.count(header.delimiter) == len(header.names) - 1
+    cells = row.split(header.delimiter)
+    is_filled = any(decimal(cell.strip(" \"'")) is not None or cell.strip() in NO_VALUES for cell in cells)
+    return len(header.names) == len(cells) > 1 and is_filled  # Sentences have delimiters too, and no numbers alone.
 
 
 _BY_NAME = (

@@ -31,6 +31,10 @@ _LIST_OF_ONE = re.compile(
     r"([=:]\s{0,3})\[\s?([-+]?(?:\d{1,30}\.\d{0,30}(?:e[-+]?\d{1,4})?|\d{1,30}e[-+]?\d{1,4}))\s?\]"
 )
 """`lr: [0.001]`. A whole number in brackets is a position or a rank."""
+_RATES = re.compile(
+    rf"(\blr\s?[=:]\s{{0,3}})\[\s?({_FLOAT.pattern})(?:,\s{{0,2}}{_FLOAT.pattern}){{1,63}}\s?\]", re.IGNORECASE
+)
+"""The learning rates of all groups of an optimizer, of which the first is read: `lr=[0.001, 0.0001]`."""
 _DEPTH_MAX = 8
 _OPENING, _CLOSING = "([{<", ")]}>"
 
@@ -50,7 +54,7 @@ def unwrapped(text: str) -> str:
         text = _without_calls(text)
     if "=" in text and "<" in text:
         text = _OBJECT.sub(lambda match: match[1] if _FLOAT.fullmatch(match[1]) else "", text)
-    return _LIST_OF_ONE.sub(r"\1\2", text) if "[" in text else text
+    return _LIST_OF_ONE.sub(r"\1\2", _RATES.sub(r"\1\2", text)) if "[" in text else text
 
 
 def _without_calls(text: str) -> str:

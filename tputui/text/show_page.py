@@ -227,7 +227,8 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
         if snapshot.lr is not None and not math.isnan(plan.lr):
             planned = f"{fmt.exact(plan.lr)} at the start: " if plan.lr != snapshot.lr else ""
             lines.append(row(facts.LEARNING_RATE.label, fmt.exact(snapshot.lr), f"({planned}{plan.lr_rule})"))
-        epoch = f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}"
+        has_epochs = snapshot.epoch or plan.num_epochs
+        epoch = f"epoch {fmt.epoch_of(snapshot.epoch, plan.num_epochs)}" if has_epochs else ""
         step = f"step {snapshot.steps:,}/{plan.total_steps:,}" if plan.total_steps else _step(snapshot)
         lines.append(row("progress", epoch, step, _pace(snapshot)))
     elif snapshot.steps:
