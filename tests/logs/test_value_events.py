@@ -318,6 +318,16 @@ def ended(values: list[LoggedValue]) -> list[ev.EpochEnded]:
     return [event for event in events_of(values) if isinstance(event, ev.EpochEnded)]
 
 
+def test_every_epoch_has_its_own_learning_rate_though_all_are_read_at_once() -> None:
+    rates = {1: 0.1, 2: 0.05, 3: 0.025}
+    values = [
+        LoggedValue(tag, epoch * 10, None, value, float(epoch))
+        for epoch, rate in rates.items()
+        for tag, value in (("loss", 1.0), ("lr", rate), ("val_loss", 2.0))
+    ]
+    assert {event.epoch: event.lr for event in ended(values)} == rates
+
+
 def test_a_scalar_named_epoch_gives_epochs_and_is_no_metric() -> None:
     values = []
     for epoch in range(3):

@@ -13,7 +13,7 @@ _BOX_ROW = re.compile(
     rf"\s{{0,4}}[|│]\s{{0,40}}([^|│]{{1,100}}?)\s{{0,60}}[|│]\s{{0,60}}({NUMBER})?\s{{0,60}}[|│]\s?", re.IGNORECASE
 )
 _RULE = re.compile(r"[\s|+:=_─│└┘┴┌┐┬├┤-]{3,4000}")
-_NAME = re.compile(r"[A-Za-z#][\w@./#%()-]{0,60}(?: [A-Za-z][\w@./#%()-]{0,60}){0,2}:?")
+_NAME = re.compile(r"[A-Za-z#][\w@.:/#%()-]{0,60}(?: [A-Za-z][\w@./#%()-]{0,60}){0,2}:?")
 _STEP_COLUMNS = ("#", "step", "steps", "iter", "iteration", "global_step", "batch")
 _EPOCH_COLUMNS = ("e", "ep", "epoch", "epochs")
 _STEP_ROWS = (
@@ -25,7 +25,9 @@ _STEP_ROWS = (
     "iteration",
     "frames",
 )
-_NOT_COLUMNS = {"time", "gpu_mem", "instances", "size", "images", "class", "dur", "cp", "eta", "n"}
+_OF_YOLO = "gpu_mem"
+"""A column of YOLO's tables, whose other columns are losses, with and without the word: `box`, `obj`, `cls`."""
+_NOT_COLUMNS = {"time", _OF_YOLO, "instances", "labels", "img_size", "size", "images", "class", "dur", "cp", "eta", "n"}
 _CELLS_MAX = 64
 _ROWS_MAX = 512
 _NAMES_OF_TRAINING = re.compile(r"(?:^|[_/])(?:lr|learning_rate|loss|norm)(?:[_/]|$)|loss", re.IGNORECASE)
@@ -60,13 +62,15 @@ class Table:
 
     def take_header(self, text: str, in_evaluation: bool) -> bool:
         """Takes a line if it is a header: at least two names side by side, one of them known."""
-        names = _cells(text.partition("%|")[0].rpartition(":")[0] if "%|" in text else text)
+        text = text.partition("%|")[0].rpartition(":")[0] if "%|" in text else text
+        names = text.split() if text.split(None, 1)[:1] == ["Class"] else _cells(text)
         if not 3 <= len(names) <= _CELLS_MAX or not all(map(_NAME.fullmatch, names)):
             return False
         forms = [form(name.rstrip(":")) for name in names]
         has_position = forms[0] in _EPOCH_COLUMNS + _STEP_COLUMNS
         is_classes = forms[0] == "class"
-        if not (has_position or is_classes or in_evaluation) or not any(map(is_known, forms)):
+        has_metrics = _OF_YOLO in forms or any(map(is_known, forms))
+        if not (has_position or is_classes or in_evaluation) or not has_metrics:
             return False
         self._names, self._is_evaluation = forms, is_classes or (in_evaluation and not has_position)
         return True
@@ -83,6 +87,8 @@ class Table:
         for name, cell in zip(self._names, cells, strict=True):
             if name in _EPOCH_COLUMNS and (of := re.fullmatch(r"(\d{1,9})/(\d{1,9})", cell)) is not None:
                 epoch, epochs = float(of[1]), int(of[2])
+            elif name == "class" and cell != "all":
+                return None  # The results of one class.
             elif name in _NOT_COLUMNS:
                 continue
             elif _CELL.fullmatch(cell) is None:
@@ -97,7 +103,12 @@ class Table:
 
     def _column(self, name: str) -> str:
         """The tag of a column; scores beside losses are those of the validation."""
-        if self._is_evaluation or split_of(name) or _NAMES_OF_TRAINING.search(name) is not None:
+        if (
+            self._is_evaluation
+            or split_of(name)
+            or _OF_YOLO in self._names
+            or _NAMES_OF_TRAINING.search(name) is not None
+        ):
             return name
         return f"valid/{name}"
 
@@ -144,6 +155,6 @@ class Box:
 def _cells(text: str) -> list[str]:
     """The cells of a line, separated by bars or by two blanks; by one if there are numbers only."""
     text = text.strip()
-    if text.startswith("|"):
+    if text.startswith("|") or " | " in text:
         return [cell.strip() for cell in text.strip("|").split("|")]
     return re.split(r"\s{2,60}", text)

@@ -94,6 +94,8 @@ class EpochTracker:
         self._counting: dict[str, _Counting] = {}
         """By log."""
         self._train, self._valid = _Means(), _Means()
+        self._lr_name, self._lr = "", math.nan
+        """The learning rate that was logged first, and its newest value."""
         self._before: dict[str, float] = {}
         """Validation values of epoch 0 and step 0, until training shows where epochs begin."""
         self._ahead: list[_Place] = []
@@ -142,8 +144,9 @@ class EpochTracker:
         return self._ends.get(int(epoch) + offset if is_whole else counting.number_of(epoch))
 
     def events(self, now: float, lr: float, *, final: bool = False, running: int = 0) -> list[ev.Event]:
-        """The epochs that began or ended since the last call. `final`: the log has ended; `running`: the epoch that a
-        training reports, so that those before have ended."""
+        """The epochs that began or ended since the last call. `lr`: the newest learning rate, for epochs of logs that
+        have none; `final`: the log has ended; `running`: the epoch that a training reports, so that those before have
+        ended."""
         for counting in self._counting.values():
             self._settle(counting)
         if self._has_new and self.number < running:
@@ -201,7 +204,9 @@ class EpochTracker:
         if meaning.split == "valid":
             self._valid.add(meaning.label, value, is_newest=True)
             self._has_new = True
-        elif role_of(meaning.name) == "metric":
+        elif (role := role_of(meaning.name)) == "lr" and self._lr_name in ("", meaning.name):
+            self._lr_name, self._lr = meaning.name, value
+        elif role == "metric":
             self._train.add(meaning.label, value, is_newest=False)
 
     def _enter(self, counting: _Counting, epoch: float, step: int, now: float) -> None:
@@ -242,7 +247,7 @@ class EpochTracker:
                 train_s=math.nan,
                 valid_s=math.nan,
                 sections_s={},
-                lr=math.nan,
+                lr=self._lr,
                 best=self._is_best(self._valid),
                 monitor=self._monitor or "",
             )
@@ -263,6 +268,6 @@ class EpochTracker:
 
 
 def _with_lr(event: ev.Event, lr: float) -> ev.Event:
-    if isinstance(event, ev.EpochEnded):
+    if isinstance(event, ev.EpochEnded) and math.isnan(event.lr):
         return msgspec.structs.replace(event, lr=lr)
     return event

@@ -102,6 +102,10 @@ _FALLING = frozenset(
         "fid",
         "bpb",
         "bpc",
+        "ce",
+        "xent",
+        "mape",
+        "rmsle",
     )
 )
 """Words of metrics whose lower values are better ..."""
@@ -110,8 +114,8 @@ _RISING = frozenset(
      "reward", "rew", "return", "score", "precision", "recall", "r", "mrr", "ndcg")
 )  # fmt: skip
 """... and higher ones; both without digits at their ends."""
-_CHOOSING = ("map_50_95", "map", "ap", "miou", "iou", "acc", "accuracy", "top", "f", "auc", "bleu", "reward", "score")
-"""Ends of names by which the best epoch is chosen if there is no validation loss, the preferred one first."""
+_CHOOSING = ("map_50?_95", "map", "ap", "miou", "iou", "acc", "accuracy", "top", "f", "auc", "bleu", "reward", "score")
+"""Expressions of the ends of names by which the best epoch is chosen if there is no validation loss, the preferred one first."""
 _AROUND_LOSS = frozenset(("test", "set", "epoch", "avg", "average", "mean", "total", "global", "eval", "per", LOSS))
 
 
