@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 
 from tputui import config
-from tputui.cli.console import CommandError, narrate, say
+from tputui.cli.console import CommandError, UsageError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.diagnosis.diagnose import verdict_tests
 from tputui.exit_codes import ExitCode
@@ -74,7 +74,7 @@ def check(
 
     def refuse(key: str, why: str) -> None:
         where = config.source_of_key(source, f"{TABLE}.{key.partition('[')[0]}", overrides)
-        raise CommandError(ExitCode.USAGE, f"{inert(where)}: {TABLE}.{key}: {inert(why)}")
+        raise UsageError(f"{inert(where)}: {TABLE}.{key}: {inert(why)}")
 
     for key, values, most in (("on", alerts.on, CONDITIONS_MAX), ("targets", alerts.targets, TARGETS_MAX)):
         if len(values) > most:

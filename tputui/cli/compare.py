@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tputui.cli import open_run
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import UsageError, say, say_json
 from tputui.cli.foreign_logs import RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     given = [*([args.max_slowdown] if args.max_slowdown else []), *args.max_worse]
     for limit in given:
         if limit.name != SLOWDOWN and not any(values_of(limit.name, snapshot) for snapshot in snapshots):
-            raise CommandError(ExitCode.USAGE, f"--max-worse {inert(limit.name)}: no run has values of this metric")
+            raise UsageError(f"--max-worse {inert(limit.name)}: no run has values of this metric")
     comparison = replace(comparison, limits=[*check(given, snapshots, comparison.verdicts, base)])
     if args.json:
         say_json(comparison, indent=2)
@@ -118,8 +118,7 @@ def _metric_limit(text: str) -> Limit:
 def _chosen(args: argparse.Namespace) -> list[Path]:
     """The directories of the given runs. Raises `CommandError`."""
     if not RUNS_MIN <= len(args.runs) <= RUNS_MAX:
-        message = f"got {len(args.runs)} run{'' if len(args.runs) == 1 else 's'}; compare takes 2-8 runs"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"got {len(args.runs)} run{'' if len(args.runs) == 1 else 's'}; compare takes 2-8 runs")
     parent = parent_of(args)
     names: dict[Path, str] = {}
     chosen = [RunOrLog(name, parent) for name in args.runs]
@@ -128,7 +127,7 @@ def _chosen(args: argparse.Namespace) -> list[Path]:
             opened.wait()
     for name, run_dir in zip(args.runs, (opened.run_dir for opened in chosen), strict=True):
         if run_dir.resolve() in [earlier.resolve() for earlier in names]:
-            raise CommandError(ExitCode.USAGE, f"{inert(name)}: this run is given twice")
+            raise UsageError(f"{inert(name)}: this run is given twice")
         names[run_dir] = name
     return list(names)
 
@@ -142,7 +141,7 @@ def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
     names += [(LABELS[index], index) for index in range(len(run_dirs))]
     base = next((index for name, index in names if name == args.base), None)
     if base is None:
-        raise CommandError(ExitCode.USAGE, f"--base {inert(args.base)}: not one of the compared runs")
+        raise UsageError(f"--base {inert(args.base)}: not one of the compared runs")
     return base
 
 

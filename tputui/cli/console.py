@@ -45,6 +45,13 @@ class CommandError(Exception):
         self.code = code
 
 
+class UsageError(CommandError):
+    """The command line, or what it names, cannot be used."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ExitCode.USAGE, message)
+
+
 def say(text: str) -> None:
     """Writes lines of data to stdout and flushes them.
 

@@ -20,7 +20,7 @@ import msgspec
 from tputui import __version__, environment
 from tputui import formatting as fmt
 from tputui.cli.arguments import parent_of, positive_number
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import UsageError, narrate, say, say_json
 from tputui.cli.foreign_logs import chosen_run_or_log
 from tputui.cli.orphans import end_orphan, find_training_process
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _diagnose(args: argparse.Namespace) -> ExitCode:
     """Prints why a run is slow, or does not learn."""
     if args.end_stale:
-        raise CommandError(ExitCode.USAGE, "doctor: --end-stale checks this machine and takes no RUN")
+        raise UsageError("doctor: --end-stale checks this machine and takes no RUN")
     run_dir = chosen_run_or_log(args)
     snapshot = session.load(run_dir)
     verdicts, goodput = diagnose(snapshot), family_goodput(run_dir, snapshot)

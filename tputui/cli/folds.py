@@ -20,7 +20,7 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import alert, launch, open_run
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling, narrate, say, say_json
+from tputui.cli.console import DISK_TROUBLE, CommandError, UsageError, drop_stdout, handling, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(f"{args.name}-fold-000"):
         message = "run names may contain letters, digits, . - _ (at most 120 characters here)"
-        raise CommandError(ExitCode.USAGE, f"--name {args.name!r}: {message}")
+        raise UsageError(f"--name {args.name!r}: {message}")
     num_folds, task = _checked(args)
     base = args.name or rundir.default_name(task, time.time())
     folds: list[Fold] = []
@@ -188,8 +188,7 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
     alert.check(first.alerts, args.config, args.set)
     num_folds = int(launch.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
     if num_folds < 2:
-        message = f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`'
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`')
     for number in range(num_folds):
         launch.check_with_engine(_loaded(args, number), args.config, None, args.set)
     return num_folds, first.task
@@ -197,13 +196,11 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
 
 def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
     if any(override.partition("=")[0].strip() == FOLD_KEY for override in args.set):
-        raise CommandError(
-            ExitCode.USAGE, f"--set {FOLD_KEY}: folds trains every fold; use `tputui run` for one of them"
-        )
+        raise UsageError(f"--set {FOLD_KEY}: folds trains every fold; use `tputui run` for one of them")
     try:
         return config.load(Path(args.config), args.set if fold is None else [*args.set, f"{FOLD_KEY}={fold}"])
     except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
+        raise UsageError(str(error)) from None
 
 
 def _train(
@@ -218,8 +215,7 @@ def _train(
             narrate(f"fold {number} of {of} is done: run {before.name}")
             return _result(number, snapshot, parent, name), ExitCode.DONE
         if snapshot.condition not in ENDED:
-            message = f"{before.name} is {snapshot.condition}; wait for it or stop it first"
-            raise CommandError(ExitCode.USAGE, message)
+            raise UsageError(f"{before.name} is {snapshot.condition}; wait for it or stop it first")
         with contextlib.suppress(CommandError):
             resume = launch.last_checkpoint(before)
         name = _next_name(parent, name)

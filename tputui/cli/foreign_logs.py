@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tputui.cli.arguments import find_run, mirror_of_hosts, parent_of
-from tputui.cli.console import CommandError, narrate
-from tputui.exit_codes import ExitCode
+from tputui.cli.console import UsageError, narrate
 from tputui.formatting import inert
 from tputui.telemetry import rundir
 
@@ -44,7 +43,7 @@ class RunOrLog:
             self.run_dir = find_run(name, parent)
             if follow:
                 message = "only logs of other programs need it; a run is always followed"
-                raise CommandError(ExitCode.USAGE, f"--follow {inert(name)}: {message}")
+                raise UsageError(f"--follow {inert(name)}: {message}")
             return
         # Imported here so that viewers of runs start faster.
         from tputui.log_import.place import OpenedLog
@@ -53,7 +52,7 @@ class RunOrLog:
         try:
             self._log = OpenedLog(path, follow=follow)
         except UnknownLog as error:
-            raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+            raise UsageError(inert(str(error))) from None
         atexit.register(self._log.close)
         self.run_dir = self._log.run_dir
 

@@ -21,6 +21,7 @@ from tputui import __version__
 from tputui.cli.console import (
     DISK_TROUBLE,
     CommandError,
+    UsageError,
     drop_stdout,
     end_with_parent,
     in_browser,
@@ -157,7 +158,7 @@ def _dispatch(arguments: list[str]) -> ExitCode:
     name = arguments[index]
     if top.host is not None:
         hint = f"`tputui runs --host {top.host}`" if name == "runs" else f"`tputui {name} ssh://{top.host}/RUN`"
-        raise CommandError(ExitCode.USAGE, f"--host before a command shows the list of runs; write {hint}")
+        raise UsageError(f"--host before a command shows the list of runs; write {hint}")
     if name == "help":
         return _dispatch([*arguments[index + 1 : index + 2], "--help"])
     command = _load(name)
@@ -190,15 +191,15 @@ def _load(name: str) -> Command:
         commands = [*COMMANDS, *of_packages]
         near = OTHER_NAMES.get(name) or nearest(name, commands)
         hint = f"did you mean {near}?" if near else f"commands: {', '.join(commands)}"
-        raise CommandError(ExitCode.USAGE, f'unknown command "{name}"; {hint}')
+        raise UsageError(f'unknown command "{name}"; {hint}')
     entry = of_packages[name]
     try:
         command = entry.load()[name]
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        raise CommandError(ExitCode.USAGE, f"{_source(entry)} cannot be loaded: {why}") from error
+        raise UsageError(f"{_source(entry)} cannot be loaded: {why}") from error
     if not isinstance(command, Command):
-        raise CommandError(ExitCode.USAGE, f"{_source(entry)} is no tputui.cli.parser.Command, but {command!r:.100}")
+        raise UsageError(f"{_source(entry)} is no tputui.cli.parser.Command, but {command!r:.100}")
     return command
 
 

@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from tputui.cli.console import CommandError, handling
-from tputui.exit_codes import ExitCode
+from tputui.cli.console import UsageError, handling
 from tputui.formatting import inert
 from tputui.session.session import Session
 from tputui.state.snapshot import ENDED
@@ -58,8 +57,7 @@ def token_of(run_dir: Path) -> str:
             file.write(f"{token}\n")
         return token
     except OSError as error:
-        message = f"{inert(str(path))}: cannot be used: {error.strerror or error}"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(f"{inert(str(path))}: cannot be used: {error.strerror or error}") from None
 
 
 def _read_token(path: Path) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tputui import formatting as fmt
 from tputui.cli import remote_runs
-from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling, has_screen, narrate
+from tputui.cli.console import DISK_TROUBLE, UsageError, drop_stdout, handling, has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -79,7 +79,7 @@ def line_writer(args: argparse.Namespace) -> LineWriter:
     if not args.quiet:
         return LineWriter(timestamps=args.timestamps)
     if args.json:
-        raise CommandError(ExitCode.USAGE, "--quiet chooses lines, and --json prints every event; give one of them")
+        raise UsageError("--quiet chooses lines, and --json prints every event; give one of them")
     return QuietWriter(timestamps=args.timestamps)
 
 

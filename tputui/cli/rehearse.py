@@ -22,7 +22,7 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import parent_of, span
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.cli.progress import ProgressLine
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
@@ -340,9 +340,9 @@ def _known(path: str) -> list[Verdict]:
         report = msgspec.json.decode(read_small(Path(path), BASELINE_BYTES_MAX), type=Baseline)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else f"not printed by `tputui rehearse --json`: {error}"
-        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: {why}")) from None
+        raise UsageError(inert(f"rehearse: --baseline {path}: {why}")) from None
     if report.problem is not None:
-        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: no result: {report.problem}"))
+        raise UsageError(inert(f"rehearse: --baseline {path}: no result: {report.problem}"))
     return report.findings
 
 
@@ -355,20 +355,18 @@ def _run(args: argparse.Namespace, parent: Path, cores: int | None, because: str
 
 def _check_words(args: argparse.Namespace) -> None:
     if (args.command is None) == (args.config is None):
-        message = (
+        raise UsageError(
             "rehearse: give a configuration file, or a command after --, such as tputui rehearse -- python train.py"
         )
-        raise CommandError(ExitCode.USAGE, message)
     if args.command is not None and args.set:
-        message = "rehearse: --set changes a configuration file; pass options of a command of your own after --"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError("rehearse: --set changes a configuration file; pass options of a command of your own after --")
     if args.config is not None and Path(args.config).suffix in (".py", ".sh"):
         program = "python" if args.config.endswith(".py") else "sh"
         message = f"rehearse: {args.config} is a script; write tputui rehearse -- {program} {args.config}"
-        raise CommandError(ExitCode.USAGE, inert(message))
+        raise UsageError(inert(message))
     if is_disabled():
         name = next(name for name in DISABLED_VARIABLES if os.environ.get(name, "") not in ("", "0"))
-        raise CommandError(ExitCode.USAGE, f"rehearse: {name} disables the observers that find lines; unset it")
+        raise UsageError(f"rehearse: {name} disables the observers that find lines; unset it")
 
 
 def _is_kept(args: argparse.Namespace) -> bool:
@@ -397,7 +395,7 @@ def _created(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple
             return _script_run(loaded, args.config, parent, cores, argv)
         trained = shortened(config.from_builtins(tables, args.config, args.set), args.steps, cores)
     except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
+        raise UsageError(str(error)) from None
     os.environ |= {"PJRT_DEVICE": "CPU", OBSERVE_VARIABLE: "all"}
     if (problem := environment_problem(os.environ)) is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tputui.cli.console import CommandError, narrate
+from tputui.cli.console import UsageError, narrate
 from tputui.cli.parser import Parser, add_hosts_option
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -65,9 +65,9 @@ def address_of(args: argparse.Namespace) -> RunAddress | None:
         if args.run is not None and is_address(args.run):
             return parse_address(args.run, args.runs_dir)
     except InvalidAddress as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+        raise UsageError(inert(str(error))) from None
     if getattr(args, "summary", False):
-        raise CommandError(ExitCode.USAGE, "--summary is for runs of other machines: give ssh://HOST/RUN or --hosts")
+        raise UsageError("--summary is for runs of other machines: give ssh://HOST/RUN or --hosts")
     return None
 
 
@@ -79,7 +79,7 @@ def opened_mirror(address: RunAddress, *, summary: bool = False) -> OpenedMirror
     try:
         mirror = OpenedMirror(address, summary=summary)
     except Unreachable as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+        raise UsageError(inert(str(error))) from None
     finally:
         patience.cancel()
     atexit.register(mirror.close)
@@ -106,7 +106,7 @@ def runs_of(args: argparse.Namespace) -> list[ListedRun]:
     try:
         return list_runs(host_of(args), args.runs_dir, os.environ)
     except (CannotList, InvalidProgram) as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+        raise UsageError(inert(str(error))) from None
 
 
 def host_of(args: argparse.Namespace) -> Host:
@@ -114,7 +114,7 @@ def host_of(args: argparse.Namespace) -> Host:
     try:
         return parse_host(args.host)
     except InvalidAddress as error:
-        raise CommandError(ExitCode.USAGE, f"--host: {inert(str(error))}") from None
+        raise UsageError(f"--host: {inert(str(error))}") from None
 
 
 def mirror_at(text: str, runs_dir: str | None = None) -> Path:
@@ -122,7 +122,7 @@ def mirror_at(text: str, runs_dir: str | None = None) -> Path:
     try:
         return whole_mirror(parse_address(text, runs_dir))
     except InvalidAddress as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+        raise UsageError(inert(str(error))) from None
 
 
 def whole_mirror(address: RunAddress) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tputui.cli import open_run
 from tputui.cli.arguments import TIME_FORMS, add_run_argument, local_time, parent_of, parse_time, unix_time
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import UsageError, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes, speed
 from tputui.exit_codes import ExitCode
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         return ExitCode.DONE
     writer = open_run.line_writer(args)
     if t is not None and not screen:
-        raise CommandError(ExitCode.USAGE, "--at needs a screen, or --once to print a report")
+        raise UsageError("--at needs a screen, or --once to print a report")
     source = session.Session.replay(run_dir, speed=args.speed or (1.0 if screen else AT_ONCE))
     if t is not None:
         source.player.pause()

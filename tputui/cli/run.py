@@ -16,7 +16,7 @@ import msgspec
 from tputui import config
 from tputui.cli import alert, arguments, hosts, launch, metrics_server, open_run, script
 from tputui.cli.arguments import find_local_run, parent_of
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     launch.check_system()
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(args.name):
-        raise CommandError(
-            ExitCode.USAGE,
+        raise UsageError(
             f"--name {args.name!r}: run names may contain letters, digits, . - _ (at most 128 characters) "
             "and start with a letter or digit",
         )
@@ -114,7 +113,7 @@ def _listen(number: int | None) -> socket.socket | None:
     try:
         return None if number is None else metrics_server.listen(number)
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"run: --metrics-port {number}: {error.strerror}") from None
+        raise UsageError(f"run: --metrics-port {number}: {error.strerror}") from None
 
 
 def _serve_metrics(run_dir: Path, listening: socket.socket) -> None:
@@ -134,30 +133,28 @@ def _check_words(args: argparse.Namespace) -> None:
     """Refuses arguments that contradict each other. Raises `CommandError`."""
     if args.command is None:
         if args.config is None:
-            message = (
+            raise UsageError(
                 "run: the configuration file is missing; to run a command of your own, write tputui run -- COMMAND"
             )
-            raise CommandError(ExitCode.USAGE, message)
         if Path(args.config).suffix in (".py", ".sh"):
             program = "python" if args.config.endswith(".py") else "sh"
             message = (
                 f"run: {args.config} is a script, not a configuration; write tputui run -- {program} {args.config}"
             )
-            raise CommandError(ExitCode.USAGE, inert(message))
+            raise UsageError(inert(message))
         return
     if args.config is not None:
         message = f"run: give either the configuration {args.config} or a command after --, not both"
-        raise CommandError(ExitCode.USAGE, inert(message))
+        raise UsageError(inert(message))
     if args.set:
-        message = "run: --set changes a configuration file; pass options of a command of your own after --"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError("run: --set changes a configuration file; pass options of a command of your own after --")
     _refuse_resume(args)
 
 
 def _refuse_resume(args: argparse.Namespace) -> None:
     if args.resume is not None:
         message = "run: --resume continues training of the engine; a command of your own resumes by its own options"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
 
 
 def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
@@ -167,7 +164,7 @@ def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
     try:
         tables = config.load_tables(Path(args.config), args.set)
     except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
+        raise UsageError(str(error)) from None
     return tables | _option_tables(args, tables)
 
 
@@ -193,7 +190,7 @@ def _create_script_run(
         try:
             loaded = config.script_from_builtins(tables, source, args.set)
         except config.ConfigError as error:
-            raise CommandError(ExitCode.USAGE, str(error)) from None
+            raise UsageError(str(error)) from None
     alert.check(loaded.alerts, source, args.set)
     place = hosts.place_of_command(loaded.launch, args, os.environ)
     if place is not None:
@@ -222,7 +219,7 @@ def _checked(
     try:
         loaded = config.from_builtins(tables, args.config, args.set)
     except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
+        raise UsageError(str(error)) from None
     alert.check(loaded.alerts, args.config, args.set)
     place = hosts.place_of(loaded.launch, args, os.environ)
     if place is not None:

@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from tputui import formatting as fmt
 from tputui.cli.arguments import add_run_argument, chosen_run, span, words_of_mirror
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import CommandError, UsageError, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, add_hosts_option, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
@@ -93,17 +93,16 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _follow(args: argparse.Namespace) -> ExitCode:
     """Prints an object per change until the run has ended."""
     if not args.follow:
-        raise CommandError(ExitCode.USAGE, "show: --idle-timeout needs --follow")
+        raise UsageError("show: --idle-timeout needs --follow")
     if not args.json or args.model or args.code:
         message = "show: --follow prints JSON lines: write --json --follow; `tputui attach --no-ui` prints plain lines"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     source = session.Session.live(chosen_run(args))
     try:
         for fields in show_stream.stream(source, idle_timeout_s=args.idle_timeout):
             say_json(fields)
     except show_stream.IdleTimeout:
-        message = f"nothing changed within {fmt.duration(args.idle_timeout)}"
-        raise CommandError(ExitCode.UNANSWERED, message) from None
+        raise CommandError(ExitCode.UNANSWERED, f"nothing changed within {fmt.duration(args.idle_timeout)}") from None
     finally:
         source.close()
     return ExitCode.DONE
@@ -131,7 +130,7 @@ def _show_model(args: argparse.Namespace) -> ExitCode:
     try:
         table = layer_table.read(run_dir)
     except layer_table.NoTable as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
+        raise UsageError(str(error)) from None
     flops = session.load(run_dir).flops
     if args.json:
         say_json({**to_builtins(table), "flops": flops}, indent=2)
@@ -150,7 +149,7 @@ def _show_code(args: argparse.Namespace) -> ExitCode:
     try:
         record = code_record.read(run_dir)
     except code_record.NoCodeRecord as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
+        raise UsageError(str(error)) from None
     details = session.load(run_dir).details
     if args.json:
         say_json({"command": details.argv, "cwd": details.cwd, "git": details.git, "code": record}, indent=2)

@@ -22,12 +22,11 @@ from msgspec.structs import replace
 from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import script
-from tputui.cli.console import CommandError
+from tputui.cli.console import UsageError
 from tputui.cli.parser import Parser
 from tputui.cli.rehearse import STOP_GRACE_S, follow
 from tputui.cli.trial_run import CACHE_VARIABLE, OutOfTime, TrialFailed, TrialProcess, handlers
 from tputui.compare.agreement import Agreement
-from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.state.snapshot import Snapshot
 from tputui.state.steady_pace import warmup
@@ -75,19 +74,19 @@ def changed(words: list[str], args: argparse.Namespace) -> tuple[config.ScriptRu
     for assignment in given.with_:
         name, value = _split(assignment, "--with", r"[-+]*[^-+\s].*")
         if _assign(new, name, value) == value:
-            raise CommandError(ExitCode.USAGE, f"try: {inert(assignment)}: the command has it already")
+            raise UsageError(f"try: {inert(assignment)}: the command has it already")
     for assignment in given.with_env:
         name, value = _split(assignment, "--with-env", r"[A-Za-z_]\w*")
         if os.environ.get(name) == value:
-            raise CommandError(ExitCode.USAGE, f"try: {inert(assignment)}: this environment has it already")
+            raise UsageError(f"try: {inert(assignment)}: this environment has it already")
         env[name] = value
     try:
         new += [word for text in given.with_args for word in shlex.split(text)]
     except ValueError as error:
-        raise CommandError(ExitCode.USAGE, f"try: --with-args: {error}") from None
+        raise UsageError(f"try: --with-args: {error}") from None
     if new == words and not env:
         message = "try: give a change of the command, such as --with batch_size=64 or --with-env OMP_NUM_THREADS=2"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     changes = redaction.masked_argv([*given.with_, *given.with_env, *given.with_args])
     return base, replace(base, script=replace(base.script, command=new, env=env)), changes
 
@@ -95,7 +94,7 @@ def changed(words: list[str], args: argparse.Namespace) -> tuple[config.ScriptRu
 def _split(assignment: str, option: str, form: str) -> tuple[str, str]:
     name, equals, value = assignment.partition("=")
     if not (equals and re.fullmatch(form, name, re.ASCII)):
-        raise CommandError(ExitCode.USAGE, f"try: {option} {inert(assignment)}: expected NAME=VALUE")
+        raise UsageError(f"try: {option} {inert(assignment)}: expected NAME=VALUE")
     return name, value
 
 
