@@ -52,6 +52,16 @@ class UsageError(CommandError):
         super().__init__(ExitCode.USAGE, message)
 
 
+@contextlib.contextmanager
+def usage_errors(*kinds: type[Exception], prefix: str = "", has_lines: bool = False) -> Iterator[None]:
+    """A context in which errors of these kinds, whose texts are sentences for the user, are errors of use. `has_lines`:
+    a text has a line per sentence; any other line end in one is escaped."""
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(prefix + (str(error) if has_lines else inert(str(error)))) from None
+
+
 def say(text: str) -> None:
     """Writes lines of data to stdout and flushes them.
 

@@ -20,7 +20,17 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import alert, launch, open_run
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import DISK_TROUBLE, CommandError, UsageError, drop_stdout, handling, narrate, say, say_json
+from tputui.cli.console import (
+    DISK_TROUBLE,
+    CommandError,
+    UsageError,
+    drop_stdout,
+    handling,
+    narrate,
+    say,
+    say_json,
+    usage_errors,
+)
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
@@ -197,10 +207,8 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
 def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
     if any(override.partition("=")[0].strip() == FOLD_KEY for override in args.set):
         raise UsageError(f"--set {FOLD_KEY}: folds trains every fold; use `tputui run` for one of them")
-    try:
+    with usage_errors(config.ConfigError, has_lines=True):
         return config.load(Path(args.config), args.set if fold is None else [*args.set, f"{FOLD_KEY}={fold}"])
-    except config.ConfigError as error:
-        raise UsageError(str(error)) from None
 
 
 def _train(

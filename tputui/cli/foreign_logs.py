@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tputui.cli.arguments import find_run, mirror_of_hosts, parent_of
-from tputui.cli.console import UsageError, narrate
+from tputui.cli.console import UsageError, narrate, usage_errors
 from tputui.formatting import inert
 from tputui.telemetry import rundir
 
@@ -49,10 +49,8 @@ class RunOrLog:
         from tputui.log_import.place import OpenedLog
         from tputui.logs.rows import UnknownLog
 
-        try:
+        with usage_errors(UnknownLog):
             self._log = OpenedLog(path, follow=follow)
-        except UnknownLog as error:
-            raise UsageError(inert(str(error))) from None
         atexit.register(self._log.close)
         self.run_dir = self._log.run_dir
 

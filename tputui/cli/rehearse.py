@@ -22,7 +22,7 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import parent_of, span
-from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.cli.progress import ProgressLine
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
@@ -388,14 +388,12 @@ def _created(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple
     argv = ["tputui", *sys.argv[1:]]
     if args.config is None:
         return _script_run(script.from_words(args.command), "rehearse", parent, cores, argv)
-    try:
+    with usage_errors(config.ConfigError, has_lines=True):
         tables = config.load_tables(Path(args.config), args.set)
         if config.is_script(tables):
             loaded = config.script_from_builtins(tables, args.config, args.set)
             return _script_run(loaded, args.config, parent, cores, argv)
         trained = shortened(config.from_builtins(tables, args.config, args.set), args.steps, cores)
-    except config.ConfigError as error:
-        raise UsageError(str(error)) from None
     os.environ |= {"PJRT_DEVICE": "CPU", OBSERVE_VARIABLE: "all"}
     if (problem := environment_problem(os.environ)) is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)

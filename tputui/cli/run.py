@@ -16,7 +16,7 @@ import msgspec
 from tputui import config
 from tputui.cli import alert, arguments, hosts, launch, metrics_server, open_run, script
 from tputui.cli.arguments import find_local_run, parent_of
-from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
@@ -161,10 +161,8 @@ def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
     """The content of the configuration file; None for a command after --. Raises `CommandError`."""
     if args.command is not None:
         return None
-    try:
+    with usage_errors(config.ConfigError, has_lines=True):
         tables = config.load_tables(Path(args.config), args.set)
-    except config.ConfigError as error:
-        raise UsageError(str(error)) from None
     return tables | _option_tables(args, tables)
 
 
@@ -187,10 +185,8 @@ def _create_script_run(
     else:
         _refuse_resume(args)
         source = args.config
-        try:
+        with usage_errors(config.ConfigError, has_lines=True):
             loaded = config.script_from_builtins(tables, source, args.set)
-        except config.ConfigError as error:
-            raise UsageError(str(error)) from None
     alert.check(loaded.alerts, source, args.set)
     place = hosts.place_of_command(loaded.launch, args, os.environ)
     if place is not None:
@@ -216,10 +212,8 @@ def _checked(
 ) -> tuple[config.RunConfig, Path | None, hosts.LaunchPlace | None]:
     """The configuration, the checkpoint to resume from, and the place of this host among several, after all checks.
     Creates nothing. Raises `CommandError`."""
-    try:
+    with usage_errors(config.ConfigError, has_lines=True):
         loaded = config.from_builtins(tables, args.config, args.set)
-    except config.ConfigError as error:
-        raise UsageError(str(error)) from None
     alert.check(loaded.alerts, args.config, args.set)
     place = hosts.place_of(loaded.launch, args, os.environ)
     if place is not None:

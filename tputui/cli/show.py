@@ -9,7 +9,7 @@ from msgspec import to_builtins
 
 from tputui import formatting as fmt
 from tputui.cli.arguments import add_run_argument, chosen_run, span, words_of_mirror
-from tputui.cli.console import CommandError, UsageError, say, say_json
+from tputui.cli.console import CommandError, UsageError, say, say_json, usage_errors
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, add_hosts_option, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
@@ -127,10 +127,8 @@ def _show_model(args: argparse.Namespace) -> ExitCode:
     from tputui.telemetry import layer_table
 
     run_dir = chosen_run(args)
-    try:
+    with usage_errors(layer_table.NoTable):
         table = layer_table.read(run_dir)
-    except layer_table.NoTable as error:
-        raise UsageError(str(error)) from None
     flops = session.load(run_dir).flops
     if args.json:
         say_json({**to_builtins(table), "flops": flops}, indent=2)
@@ -146,10 +144,8 @@ def _show_code(args: argparse.Namespace) -> ExitCode:
     from tputui.telemetry import code_record  # The packages of this environment are only read for it.
 
     run_dir = chosen_run(args)
-    try:
+    with usage_errors(code_record.NoCodeRecord):
         record = code_record.read(run_dir)
-    except code_record.NoCodeRecord as error:
-        raise UsageError(str(error)) from None
     details = session.load(run_dir).details
     if args.json:
         say_json({"command": details.argv, "cwd": details.cwd, "git": details.git, "code": record}, indent=2)

@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 
-from tputui.cli.console import UsageError
+from tputui.cli.console import UsageError, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 
@@ -37,10 +37,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
+    with usage_errors(ProtocolError, prefix="stream: "):
         serve(sys.stdin.fileno(), sys.stdout.fileno())
-    except ProtocolError as error:
-        raise UsageError(f"stream: {error}") from None
     return ExitCode.DONE
 
 

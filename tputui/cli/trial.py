@@ -21,7 +21,7 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, script, trial_command
 from tputui.cli.arguments import find_run, parent_of, span
-from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.cli.progress import ProgressLine
 from tputui.cli.trial_run import (
@@ -314,10 +314,8 @@ _SCRIPT = (
 
 def _recorded(run_dir: Path, name: str) -> rundir.Manifest:
     """The manifest of a run of the engine. Raises `CommandError`."""
-    try:
+    with usage_errors(rundir.RunNotFound, OSError):
         manifest = rundir.read_manifest(run_dir)
-    except (rundir.RunNotFound, OSError) as error:
-        raise UsageError(inert(str(error))) from None
     if config.is_script(manifest.config):
         raise UsageError(_SCRIPT.format(name))
     if not isinstance(manifest.config.get("task"), str) or not isinstance(manifest.config.get("data"), dict):

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import script
-from tputui.cli.console import UsageError
+from tputui.cli.console import UsageError, usage_errors
 from tputui.cli.parser import Parser
 from tputui.cli.rehearse import STOP_GRACE_S, follow
 from tputui.cli.trial_run import CACHE_VARIABLE, OutOfTime, TrialFailed, TrialProcess, handlers
@@ -80,10 +80,8 @@ def changed(words: list[str], args: argparse.Namespace) -> tuple[config.ScriptRu
         if os.environ.get(name) == value:
             raise UsageError(f"try: {inert(assignment)}: this environment has it already")
         env[name] = value
-    try:
+    with usage_errors(ValueError, prefix="try: --with-args: "):
         new += [word for text in given.with_args for word in shlex.split(text)]
-    except ValueError as error:
-        raise UsageError(f"try: --with-args: {error}") from None
     if new == words and not env:
         message = "try: give a change of the command, such as --with batch_size=64 or --with-env OMP_NUM_THREADS=2"
         raise UsageError(message)
