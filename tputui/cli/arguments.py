@@ -28,6 +28,42 @@ def add_run_argument(parser: Parser, *, optional: bool = False, help: str = "nam
     parser.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=help)
 
 
+def add_config_or_command(parser: Parser) -> None:
+    """Adds what a command that runs training takes: a configuration file with `--set`, or a command after `--`."""
+    parser.usage = f"{parser.prog} [OPTION ...] CONFIG\n       {parser.prog} [OPTION ...] -- COMMAND ..."
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="TOML file, such as those in sample_configs/")
+    parser.take_command()
+    add_set_option(parser)
+
+
+def add_set_option(parser: Parser) -> None:
+    """Adds `--set`, which is suggested for keys of the configuration that are given as options."""
+    # Imported here so that other commands start faster.
+    from tputui.config import keys_by_name
+
+    parser.add_option(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
+    )
+    parser.suggest_set(keys_by_name())
+
+
+def check_config_or_command(args: argparse.Namespace, name: str) -> None:
+    """Refuses arguments of the command `name` that contradict each other. Raises `CommandError`."""
+    if args.command is None:
+        if args.config is None:
+            hint = f"to run a command of your own, write tputui {name} -- COMMAND"
+            raise UsageError(f"{name}: the configuration file is missing; {hint}")
+        if Path(args.config).suffix in (".py", ".sh"):
+            program = "python" if args.config.endswith(".py") else "sh"
+            message = f"is a script, not a configuration; write tputui {name} -- {program} {args.config}"
+            raise UsageError(inert(f"{name}: {args.config} {message}"))
+    elif args.config is not None:
+        message = f"give either the configuration {args.config} or a command after --, not both"
+        raise UsageError(inert(f"{name}: {message}"))
+    elif args.set:
+        raise UsageError(f"{name}: --set changes a configuration file; pass options of a command of your own after --")
+
+
 def parent_of(args: argparse.Namespace) -> Path:
     """The directory of the runs."""
     return rundir.runs_dir(args.runs_dir, os.environ)

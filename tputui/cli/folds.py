@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import alert, launch, open_run
-from tputui.cli.arguments import parent_of
+from tputui.cli.arguments import add_set_option, parent_of
 from tputui.cli.console import (
     DISK_TROUBLE,
     CommandError,
@@ -71,13 +71,10 @@ class Fold(NamedTuple):
 def add_arguments(parser: Parser) -> None:
     """Declares the arguments."""
     parser.add_argument("config", metavar="CONFIG", help="TOML file whose data has folds")
-    parser.add_option(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
-    )
+    add_set_option(parser)
     parser.add_option("--name", metavar="NAME", help="name the runs NAME-fold-0 and so on (default time and task)")
     parser.add_option("--no-ui", action="store_true", help="accepted for symmetry with run: folds has no screen")
     parser.add_option("--json", action="store_true", help="print only one JSON object at the end")
-    parser.suggest_set(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -227,9 +224,7 @@ def _train(
         with contextlib.suppress(CommandError):
             resume = launch.last_checkpoint(before)
         name = _next_name(parent, name)
-    argv = ["tputui", *sys.argv[1:]]
-    loaded = _loaded(args, number)
-    run_dir = launch.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
+    run_dir = launch.create_run(parent, _loaded(args, number), config_path=args.config, name=name, resume=resume)
     narrate(f"fold {number} of {of}: run {name}" + (f", resuming from {resume}" if resume else ""))
     with signals.stop(run_dir):
         supervisor = launch.start_supervisor(run_dir)

@@ -133,53 +133,33 @@ def several_hosts(loaded: config.RunConfig) -> Problem | None:
 
 def create_run(
     parent: Path,
-    loaded: config.RunConfig,
+    run: config.RunConfig | config.ScriptRun,
     *,
     config_path: str,
-    name: str | None,
-    resume: Path | None,
-    argv: list[str],
-    host_index: int | None = None,
-) -> Path:
-    """Creates the run directory, named `name` or after time and task; `host_index` as in `create_directory`.
-
-    Raises `CommandError`.
-    """
-    if host_index is None and (problem := several_hosts(loaded)) is not None:
-        raise UsageError(f"{inert(config_path)}: {problem.sentence}")
-    tables = config.to_builtins(loaded)
-    _refuse_secrets(tables, config_path)
-    return create_directory(
-        parent,
-        tables,
-        loaded.task,
-        config_path=config_path,
-        name=name,
-        resume=resume,
-        argv=argv,
-        host_index=host_index,
-    )
-
-
-def create_directory(
-    parent: Path,
-    tables: dict[str, Any],
-    program: str,
-    *,
-    config_path: str,
-    name: str | None,
-    resume: Path | None,
-    argv: list[str],
+    name: str | None = None,
+    resume: Path | None = None,
+    argv: list[str] | None = None,
     command: RunCommand | None = None,
     host_index: int | None = None,
 ) -> Path:
-    """Creates the directory of a run with this configuration, named `name` or after time and `program`.
+    """Creates the directory of a run with this configuration, named `name` or after time and program.
 
-    `command` is the command of the user that is run instead of the engine. `host_index`: index of this host in a run
-    on several hosts; if they share the directory, the first one creates it, and the others use it.
+    `command`: of a `ScriptRun`, as it is run; its secrets are masked. `argv` is by default the command line of this
+    process. `host_index`: index of this host in a run on several hosts; if they share the directory, the first one
+    creates it, and the others use it.
 
     Raises `CommandError`.
     """
+    if isinstance(run, config.RunConfig):
+        if host_index is None and (problem := several_hosts(run)) is not None:
+            raise UsageError(f"{inert(config_path)}: {problem.sentence}")
+        tables, program = config.to_builtins(run), run.task
+        _refuse_secrets(tables, config_path)
+    else:
+        tables, program = config.script_to_builtins(run), config.script_name(run.script.command)
+        tables["script"]["command"] = redaction.masked_argv(run.script.command)
+    if command is not None:
+        tables["script"]["cwd"] = command.cwd
     now = time.time()
     manifest = rundir.Manifest(
         run=name or rundir.default_name(program, now),
@@ -187,7 +167,7 @@ def create_directory(
         version=__version__,
         config_path=config_path,
         config=tables,
-        argv=argv,
+        argv=argv or ["tputui", *sys.argv[1:]],
         cwd=os.getcwd(),
         resume_from=str(resume) if resume is not None else None,
     ).with_provenance(provenance.collect(Path(command.cwd) if command else Path.cwd()))

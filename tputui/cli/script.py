@@ -12,7 +12,6 @@ from types import MappingProxyType
 import msgspec
 
 from tputui import config
-from tputui.cli import launch
 from tputui.cli.console import UsageError
 from tputui.cli.hosts import LaunchPlace
 from tputui.formatting import inert
@@ -66,45 +65,15 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
     return RunCommand(script.command, env, str(cwd.resolve()))
 
 
-def shown_command(run: config.ScriptRun) -> str:
+def shown_command(words: Sequence[str]) -> str:
     """The command as a line of a shell, with its secrets masked."""
-    return shlex.join(redaction.masked_argv(run.script.command))
+    return shlex.join(redaction.masked_argv(words))
 
 
 def at_host(command: RunCommand, place: LaunchPlace) -> RunCommand:
     """The command with the index of its host, and the number of hosts, in its environment."""
     of_host = {RUN_HOST_INDEX: str(place.host_index), RUN_NUM_HOSTS: str(place.launch.num_hosts)}
     return command._replace(environ={**command.environ, **of_host})
-
-
-def create_run(
-    parent: Path,
-    run: config.ScriptRun,
-    command: RunCommand,
-    *,
-    config_path: str,
-    name: str | None,
-    argv: list[str],
-    host_index: int | None = None,
-) -> Path:
-    """Creates the run directory; secrets of the command are masked in it. `host_index`: of a run on several hosts.
-
-    Raises `CommandError`.
-    """
-    tables = config.script_to_builtins(run)
-    tables["script"] |= {"command": redaction.masked_argv(run.script.command), "cwd": command.cwd}
-    program = config.script_name(run.script.command)
-    return launch.create_directory(
-        parent,
-        tables,
-        program,
-        config_path=config_path,
-        name=name,
-        resume=None,
-        argv=argv,
-        command=command,
-        host_index=host_index,
-    )
 
 
 def _masked_value(script: config.ScriptConfig) -> str | None:

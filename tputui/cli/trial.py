@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import itertools
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -187,7 +186,7 @@ def _run_command(args: argparse.Namespace) -> ExitCode:
             yield runs[-1]
 
     what = inert(", ".join(changes))
-    measured = _measured(args, plan, what, script.shown_command(base), sides)
+    measured = _measured(args, plan, what, script.shown_command(base.script.command), sides)
     without, changed = runs
     # The losses of the first runs count, too: only their speed does not.
     unchanged = least(agreement(without.losses[0], losses) for losses in without.losses[1:])
@@ -394,14 +393,8 @@ def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, re
         diagnosis=config.DiagnosisConfig(),
         launch=config.LaunchConfig(),
     )
-    run_dir = launch.create_run(
-        folder,
-        trained,
-        config_path=trial.source,
-        name="with" if loaded is trial.changed else "without",
-        resume=None,
-        argv=["tputui", *sys.argv[1:]],
-    )
+    name_of_run = "with" if loaded is trial.changed else "without"
+    run_dir = launch.create_run(folder, trained, config_path=trial.source, name=name_of_run)
     environ = {**spawn.environment(os.environ), "PYTHONUNBUFFERED": "1"}
     if restarts:
         environ.setdefault(CACHE_VARIABLE, str(folder / "programs"))

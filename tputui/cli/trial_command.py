@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tputui import config
 from tputui import formatting as fmt
-from tputui.cli import script
+from tputui.cli import launch, script
 from tputui.cli.console import UsageError, usage_errors
 from tputui.cli.parser import Parser
 from tputui.cli.rehearse import STOP_GRACE_S, follow
@@ -155,8 +155,8 @@ class CommandRuns(TrialProcess):
     def measure(self, deadline: float, waiting: Callable[[], None]) -> BlockResult:
         """A run of the command; 0 examples if they are not known."""
         name = f"{'with' if self._twin is not None else 'without'}-{len(self.losses)}"
-        self._run_dir = script.create_run(
-            self._folder, self._run, self._command, config_path=self.shown, name=name, argv=["tputui", "try"]
+        self._run_dir = launch.create_run(
+            self._folder, self._run, config_path=self.shown, name=name, argv=["tputui", "try"], command=self._command
         )
         watch = _Watch(self.steps, deadline, waiting)
         with handlers(watch.interrupt):
