@@ -21,7 +21,7 @@ from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import NumberedEvent, encode
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import StepsRecorded
-from tputui.telemetry.files import open_plain, read_small
+from tputui.telemetry.files import read_at, read_small, reading
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX, Tail
 from tputui.telemetry.rundir import MANIFEST, REQUESTS, SEALED_SUFFIX
 
@@ -49,22 +49,11 @@ class LastEvent(NamedTuple):
 
 def marks_of(path: Path, size: int) -> FileMarks:
     """The marks of the first `size` bytes of a file. Raises `OSError`, also if it is shorter."""
-    fd = open_plain(path)
-    try:
+    with reading(path) as fd:
         if os.fstat(fd).st_size < size:
             raise OSError(f"{path} is shorter than {size} bytes")
         length = min(size, MARK_BYTES)
         return FileMarks(zlib.crc32(os.pread(fd, length, 0)), zlib.crc32(os.pread(fd, length, size - length)))
-    finally:
-        os.close(fd)
-
-
-def _read(path: Path, offset: int, num_bytes: int) -> bytes:
-    fd = open_plain(path)
-    try:
-        return os.pread(fd, num_bytes, offset)
-    finally:
-        os.close(fd)
 
 
 def last_event(lines: bytes) -> LastEvent | None:
@@ -112,7 +101,7 @@ class ByteSource:
         self._form: Form = form
         self._seen = (-1, -1)
         """Inode and size of the file when it was read to its end."""
-        self._tail = _read(path, max(0, offset - _LINE_END_BYTES), min(offset, _LINE_END_BYTES))
+        self._tail = read_at(path, max(0, offset - _LINE_END_BYTES), min(offset, _LINE_END_BYTES))
         """The last bytes that the viewer has; a file that has others there is another one."""
         self._is_new = True
 
@@ -122,7 +111,7 @@ class ByteSource:
         inode_and_size = (status.st_ino, status.st_size)
         if inode_and_size == self._seen:
             return None
-        if _read(self.path, self._offset - len(self._tail), len(self._tail)) != self._tail:
+        if read_at(self.path, self._offset - len(self._tail), len(self._tail)) != self._tail:
             self._offset, self._tail, self._is_new = 0, b"", True
         data = self._next(status.st_size)
         offset = self._offset
@@ -140,12 +129,12 @@ class ByteSource:
         """Nothing is open between two reads: a run of a pod has more journals than a process may open."""
 
     def _next(self, size: int) -> bytes:
-        data = _read(self.path, self._offset, min(DATA_BYTES, max(0, size - self._offset)))
+        data = read_at(self.path, self._offset, min(DATA_BYTES, max(0, size - self._offset)))
         if self._form != "plain":
             return data
         end = data.rfind(b"\n") + 1
         if not end and len(data) == DATA_BYTES:
-            data = _read(self.path, self._offset, LINE_BYTES_MAX)
+            data = read_at(self.path, self._offset, LINE_BYTES_MAX)
             # A longer line is damage, and is sent as such.
             end = data.rfind(b"\n") + 1 or (len(data) if len(data) == LINE_BYTES_MAX else 0)
         return data[:end]

@@ -17,7 +17,7 @@ from tputui.telemetry import rundir
 from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import JITTER_S, JournalOpened, is_time, run_time
-from tputui.telemetry.files import data_extents, open_plain
+from tputui.telemetry.files import data_extents, reading
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
 from tputui.telemetry.merge import HostClocks, JournalTail, corrected_range, events_of, open_tail
 
@@ -219,8 +219,7 @@ def _plain_times(path: Path) -> tuple[float, float] | None:
 
 def _lines_from_the_end(path: Path) -> Iterator[bytes]:
     """Whole lines of a file, last one first, without empty ones: a damaged file may have millions."""
-    fd = open_plain(path)
-    try:
+    with reading(path) as fd:
         # Pieces of a line whose start is not found yet, last one first; joined once, since a line may be long.
         held: list[bytes] = []
         num_held = 0
@@ -235,8 +234,6 @@ def _lines_from_the_end(path: Path) -> Iterator[bytes]:
             if num_held > LINE_BYTES_MAX:
                 held, num_held = [], 0
         yield b"".join(reversed(held))
-    finally:
-        os.close(fd)
 
 
 def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
@@ -261,8 +258,7 @@ def _time_of(line: bytes, journal_id: str | None) -> float | None:
 def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
     """Times of a few events spread over a journal, in order, which show whether the clock was set back."""
     times: list[float] = []
-    fd = open_plain(path)
-    try:
+    with reading(path) as fd:
         size = os.fstat(fd).st_size
         step = max(_SAMPLE_BYTES, size // _SAMPLES_MAX)
         for start in range(step, size, step):
@@ -270,8 +266,6 @@ def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
             t = _time_of(lines[1], journal_id) if len(lines) == 3 else None
             if t is not None:
                 times.append(t)
-    finally:
-        os.close(fd)
     return times
 
 

@@ -31,7 +31,7 @@ from tputui.state.reducer import RunState
 from tputui.supervise.training_processes import environment_of, is_in_set, is_python
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir, stack_frames
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import read_at
 from tputui.telemetry.rank_environment import rank_info
 from tputui.telemetry.stack_frames import FRAMES_MAX, THREADS_MAX, owner_of
 
@@ -318,10 +318,6 @@ def _is_alive(process: ev.JournalOpened) -> bool:
 
 def _read_from(path: Path, offset: int) -> str:
     try:
-        fd = open_plain(path)
+        return read_at(path, offset, READ_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
         return ""
-    try:
-        return os.pread(fd, READ_BYTES_MAX, offset).decode("utf-8", "replace")
-    finally:
-        os.close(fd)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tputui.telemetry import redaction
 from tputui.telemetry.codec import SHORTEST_LINE, Damage, DamagedLine, NumberedEvent, decode, encode, journal_id_of
 from tputui.telemetry.events import Event, WarningRaised
-from tputui.telemetry.files import next_data, open_plain
+from tputui.telemetry.files import next_data, open_plain, reading
 from tputui.telemetry.masking import TEXT_CHARS_MAX, FieldMasker
 
 SUFFIX = ".jsonl"
@@ -467,11 +467,8 @@ class LineSearch:
 
     def fresh(self) -> list[Event]:
         """The events of these kinds that were added since the last call, except damaged ones. Raises `OSError`."""
-        fd = open_plain(self._path)
-        try:
+        with reading(self._path) as fd:
             return list(self._search(fd))
-        finally:
-            os.close(fd)
 
     def _search(self, fd: int) -> Iterator[Event]:
         size = os.fstat(fd).st_size
