@@ -170,12 +170,8 @@ def wait_for_end(run_dir: Path) -> Snapshot:
     from tputui.text.lines import follow
 
     drop_stdout()
-    source = Session.live(run_dir)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            snapshot = follow(source, nowhere, as_json=True, narrate=nowhere)
-    finally:
-        source.close()
+    with contextlib.closing(Session.live(run_dir)) as source, open(os.devnull, "w") as nowhere:
+        snapshot = follow(source, nowhere, as_json=True, narrate=nowhere)
     narrate(inert(fmt.with_reason(f"run {snapshot.run} {snapshot.condition}", snapshot.condition_reason)))
     return snapshot
 

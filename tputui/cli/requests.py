@@ -6,6 +6,7 @@ The request file is the only way in which these commands act on a run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -112,8 +113,7 @@ def request_and_wait(
 
     Raises `CommandError` if the run has ended, or ends before it answers.
     """
-    session = Session.live(run_dir)
-    try:
+    with contextlib.closing(Session.live(run_dir)) as session:
         snapshot = _read_snapshot(session)
         if snapshot.condition in ENDED:
             raise UsageError(f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})")
@@ -124,8 +124,6 @@ def request_and_wait(
         except KeyboardInterrupt:
             narrate(f"stopped waiting; the request remains pending; `tputui show {_name(run_dir)}` shows its result")
             raise
-    finally:
-        session.close()
 
 
 def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) -> requests.Request:
@@ -254,15 +252,12 @@ def _silent_hosts(snapshot: Snapshot, request_id: str) -> str:
 
 def _stacks(args: argparse.Namespace) -> ExitCode:
     run_dir = chosen_run(args)
-    session = Session.live(run_dir)
-    try:
+    with contextlib.closing(Session.live(run_dir)) as session:
         snapshot = _read_snapshot(session)
         if snapshot.condition in ENDED:
             raise UsageError(f"{_name(run_dir)}: no processes left: the run is {snapshot.condition}")
         request = submit(run_dir, "stacks", "tputui stacks").id
         view, missing = _wait_for_stacks(session, request, args.wait)
-    finally:
-        session.close()
     if args.json:
         say_json(msgspec.to_builtins(view), indent=2)
     elif view is not None:

@@ -6,6 +6,7 @@ cannot be the same: a journal that was sealed after the viewer got a part of it,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -230,11 +231,8 @@ def _tail_of(path: Path) -> Tail | CompressedTail:
 
 def _id_of(path: Path) -> str | None:
     """The id of a journal; None if it has no event."""
-    tail = _tail_of(path)
-    try:
+    with contextlib.closing(_tail_of(path)) as tail:
         return next((numbered.journal_id for numbered in tail.read()), None)
-    finally:
-        tail.close()
 
 
 def _is_prefix(path: Path, follow: Follow) -> bool:

@@ -146,6 +146,10 @@ class Links(msgspec.Struct, kw_only=True):
         return f"{len(lost)} of {len(self.hosts)} hosts are not connected: {names}"
 
 
+NO_LINKS = Links(process=rundir.ProcessId(host="", host_id="", pid=0, pid_started=0), address="", synced=True)
+"""Those of a run of this machine."""
+
+
 def write(run_dir: Path, links: Links) -> None:
     """Stores the state. Raises `OSError`."""
     rundir.write_atomically(run_dir / LINK_FILE, msgspec.json.encode(links))

@@ -200,13 +200,10 @@ def _checked(speed: float) -> float:
 
 
 def _plain_times(path: Path) -> tuple[float, float] | None:
-    tail = Tail(path)
-    try:
+    with contextlib.closing(Tail(path)) as tail:
         times: list[float] = []
         while not times and tail.position.offset < tail.position.size:
             times = _times(tail.read(_CHUNK_BYTES))
-    finally:
-        tail.close()
     journal_id = tail.bookmark.journal_id
     last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line, journal_id)) is not None), None)
     if last is None or not times:
@@ -280,14 +277,11 @@ def _whole_times(tail: JournalTail, start: float) -> tuple[float, float]:
 
 
 def _sealed_times(path: Path) -> tuple[float, float] | None:
-    tail = CompressedTail(path)
-    try:
+    with contextlib.closing(CompressedTail(path)) as tail:
         times = _times(tail.read())
         tail.to_last_frame()
         while events := tail.read():
             times += _times(events)
-    finally:
-        tail.close()
     if not times:
         return None
     if times[-1] < times[0] - JITTER_S:

@@ -28,9 +28,9 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import launch_messages as messages
 from tputui.telemetry.codec import DamagedLine
 from tputui.telemetry.process_end import FOLLOWING
+from tputui.telemetry.requests import STOPS
 
 _READ_BYTES = 1 << 16
-_STOPS: frozenset[ev.RequestKind] = frozenset({"stop", "stop_after_epoch", "stop_now"})
 
 _CODES = frozenset(int(code) for code in ExitCode)
 
@@ -146,7 +146,7 @@ class HostLaunch(Launch):
 
     def on_request(self, kind: ev.RequestKind) -> None:
         """Ends the launcher if the run is stopped before a training process could act on it."""
-        if kind in _STOPS and not self.num_started and self._process is not None:
+        if kind in STOPS and not self.num_started and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
 

@@ -420,6 +420,18 @@ def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> Jour
     return CompressedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
 
 
+def writers_of(run_dir: Path) -> dict[str, rundir.ProcessId | None]:
+    """The writer of each journal by name; None if its first event cannot be read."""
+    writers: dict[str, rundir.ProcessId | None] = {}
+    for name, path in rundir.journal_paths(run_dir):
+        try:
+            head = head_of(path)
+        except FileNotFoundError:
+            head = None  # a link that leads nowhere, or a journal that was compressed since
+        writers[name] = rundir.process_of(head) if head else None
+    return writers
+
+
 def head_of(path: Path) -> JournalOpened | None:
     """The head of a journal; None if it cannot be read. Raises `OSError`."""
     with contextlib.closing(open_tail(path)) as tail:

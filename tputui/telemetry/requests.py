@@ -29,7 +29,9 @@ STRENGTH: dict[RequestKind, int] = {
     "stop": 2,
     "stop_now": 3,
 }
-"""Of several requests to stop, the strongest one counts."""
+"""Of several requests to stop, the strongest one counts; training goes on after the others."""
+STOPS = frozenset(kind for kind, strength in STRENGTH.items() if strength)
+"""The requests to stop."""
 BY_SIGTERM = "SIGTERM"
 """Origin of the request that SIGTERM makes."""
 _SUFFIX = ".json"
