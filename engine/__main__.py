@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """How training ended."""
-
     outcome: ev.Outcome
     code: ExitCode
     reason: str

@@ -37,8 +37,6 @@ class SaveFailed(Exception):
 
 
 class SavedCheckpoint(NamedTuple):
-    """A checkpoint file."""
-
     path: str
     """Relative to the run directory."""
     bytes: int
@@ -52,8 +50,6 @@ class SavedCheckpoint(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of a run."""
-
     unshared: SavedCheckpoint | None = None
     """The newest checkpoint, if another process ended before it could hear of it."""
 
@@ -93,7 +89,6 @@ class CheckpointStore:
         return SavedCheckpoint(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
 
     def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """The content of the file."""
         return _content(checkpoint, self._plan, self._identity)
 
     def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -137,7 +132,6 @@ class CheckpointStore:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
     def names(self) -> set[str]:
-        """Names of the checkpoints of steps that are there."""
         return {path.name for path in self._directory.glob("step-*.pt")}
 
     def note_saved(self, name: str, *, periodic: bool) -> None:

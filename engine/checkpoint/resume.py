@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """Progress of training."""
-
     epoch: int
-    """The current epoch, from 1."""
     batch: int
     """Steps of the epoch that are done."""
     step: int
@@ -61,7 +58,6 @@ class Checkpoint(NamedTuple):
 
     @property
     def ends_best_epoch(self) -> bool:
-        """Whether it was saved at the end of the best epoch so far."""
         at = self.position
         return self.best_epoch > 0 and (at.epoch, at.batch) == (self.best_epoch + 1, 0)
 

@@ -52,7 +52,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The description beside exported weights, `NAME.json`: everything needed to use them."""
 
     format: int
-    """Version of this format."""
     config: dict[str, Any]
     """The configuration of the training."""
     cwd: str
@@ -60,7 +59,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     weights: str
     """File that the weights were exported from."""
     step: int | None = None
-    """Training steps of the weights."""
     monitor: str | None = None
     """Validation meter of `figure`."""
     figure: float | None = None
@@ -68,7 +66,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def description_of(path: Path) -> Path:
-    """Path of the description of exported weights."""
     return path.with_suffix(".json")
 
 
@@ -241,7 +238,6 @@ def check_fit(weights_origin: Origin, weights: Weights) -> None:
 
 
 def has_safetensors() -> bool:
-    """Whether the package is installed."""
     return importlib.util.find_spec("safetensors") is not None
 
 

@@ -28,8 +28,6 @@ PROGRESS_INTERVAL_S = 2.0
 
 
 class ProgressWriter:
-    """Writes the reports of a command."""
-
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`fd` is the descriptor to write to: a pipe of the starting process, or 2."""
         self._fd = fd
@@ -48,7 +46,6 @@ class ProgressWriter:
         self._write({"note": text})
 
     def result(self, value: dict[str, Any]) -> None:
-        """Reports the result."""
         self._write({"result": value})
 
     def error(self, text: str) -> None:

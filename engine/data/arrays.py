@@ -82,7 +82,6 @@ class Arrays:
 
     @property
     def num_features(self) -> int:
-        """Features of a row."""
         return math.prod(self._features.shape[1:])
 
     def moments(self) -> Moments:

@@ -146,7 +146,6 @@ def _parquet(path: Path, name: str) -> pl.DataFrame:
 
 
 def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without blank lines at its end."""
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     end = frame.height
     while end and blank[end - 1]:

@@ -45,8 +45,6 @@ class UnreadableImage(Exception):
 
 
 class Shape(NamedTuple):
-    """The shape that images are resized to."""
-
     channels: int
     height: int
     width: int
@@ -206,7 +204,6 @@ class PixelLayer(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 

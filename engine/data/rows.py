@@ -26,8 +26,6 @@ TRAIN, VALID, TEST = ("train", "training"), ("valid", "val", "validation"), ("te
 
 
 class Raw(NamedTuple):
-    """A source as it was read."""
-
     source: str
     """The file or folder as the user wrote it."""
     frame: pl.DataFrame
@@ -43,7 +41,6 @@ class Raw(NamedTuple):
     """Rows that could not be read: row, column, reason."""
 
     def take(self, which: Ints) -> Raw:
-        """The rows `which`, in that order."""
         places = {int(row): place for place, row in enumerate(which)}
         return self._replace(
             frame=self.frame[which.tolist()],
@@ -79,7 +76,6 @@ class Names:
         return f"{source} {self.unit} {number}" + (f", {called} {column}" if column else "")
 
     def take(self, rows: Ints) -> Names:
-        """The names of these rows."""
         numbers = rows if self.numbers is None else self.numbers[rows]
         own = None if self.own is None else [self.own[row] for row in rows]
         sources = None if self.sources is None else [self.sources[row] for row in rows]
@@ -92,7 +88,6 @@ class Rows:
 
     names: Names
     count: int
-    """Number of rows."""
     folder: str = ""
     """Folder that the paths in `files` begin with."""
     files: dict[str, list[str]] = field(default_factory=dict)

@@ -26,7 +26,6 @@ from tputui.reporting import events as ev
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -P -m engine.launch", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")

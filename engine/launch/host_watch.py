@@ -84,7 +84,6 @@ class HostWatch:
         return len(self._names)
 
     def start(self) -> None:
-        """Connects the launchers, and starts the threads."""
         if not self._index and self._num_hosts > 1:
             server = launcher_links.LinkServer(self._joined, self._lost_launcher)
             self._store.set(launcher_links.PORT, str(server.port))

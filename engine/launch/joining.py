@@ -42,11 +42,9 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     host: str
-    """Host name."""
     address: str
     """Its address in the network of the hosts."""
     digest: str
-    """Digest of its configuration."""
     token: str
     """Random, to distinguish two launchers on one host."""
 
@@ -67,7 +65,6 @@ class Joined(NamedTuple):
     waited_s: float
 
     def address(self, index: int) -> str:
-        """The address of a host."""
         return self.hosts[index].address
 
 
@@ -84,7 +81,6 @@ class Patience:
 
     @property
     def waited_s(self) -> float:
-        """Seconds so far."""
         return time.monotonic() - self._began
 
     def check(self, no_answer: str = "") -> None:
@@ -221,7 +217,6 @@ class Joining:
         self._patience.check(no_answer)
 
     def _joined(self) -> list[int]:
-        """The hosts that have registered."""
         if self._store is None:
             # Which other hosts wait too, only host 0 could know.
             return [self._plan.index]

@@ -23,7 +23,6 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     """The whole configuration of the run."""
     index: int
-    """Index of this host."""
     launch: LaunchConfig
     """The table `[launch]`, with the number of hosts and the endpoint resolved."""
     endpoint: tuple[str, int]
@@ -33,7 +32,6 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_hosts(self) -> int:
-        """Number of hosts."""
         return self.launch.num_hosts
 
     @property
@@ -44,7 +42,6 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Digest of `flat_config`."""
         return hashlib.sha256(msgspec.json.encode(sorted(self.flat_config.items()))).hexdigest()[:16]
 
 

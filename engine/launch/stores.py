@@ -90,7 +90,6 @@ def come(store: Store, generation: int, index: int) -> None:
 
 
 def have_come(store: Store, generation: int, num_hosts: int) -> list[int]:
-    """The hosts that have come to a generation."""
     return [index for index in range(num_hosts) if has(store, f"generation/{generation}/{index}")]
 
 
@@ -105,7 +104,6 @@ def put_first(store: Store, key: str, value: str) -> str:
 
 
 def take(store: Store, key: str) -> str:
-    """The value of a key that is set."""
     return bytes(store.get(key)).decode("utf-8", "replace")
 
 

@@ -27,7 +27,6 @@ class SupervisorPipe:
         self.send(launch_messages.of_event(event))
 
     def send(self, message: launch_messages.Message) -> None:
-        """Sends a message."""
         if self._fd is None:
             return
         with self._lock, contextlib.suppress(OSError):

@@ -115,7 +115,6 @@ class LoopCallback(Callback):
         self._layers = Recorder(pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begins the epoch."""
         self._begin_epoch()
         # Lightning has just reset its logged values, and would reset them again in the first training step that logs,
         # as a part of the step's program, which would then be compiled again in the second epoch.
@@ -270,7 +269,6 @@ class LoopCallback(Callback):
             self._events.warn(warning)
 
     def _serve_requests(self) -> None:
-        """Serves pending requests, all with one save."""
         if not self._requests.is_pending:
             return
         requests = self._events.take_traces(self._requests.take())

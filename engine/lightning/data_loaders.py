@@ -43,11 +43,8 @@ class ResumableSampler:
 
 
 class LoaderInfo(NamedTuple):
-    """Sizes of an epoch of a loader."""
-
     examples: int
     batches: int
-    """Batches that are used."""
     ragged: int
     """Examples of an incomplete last batch; 0 if it is complete."""
 

@@ -32,8 +32,6 @@ _Present = npt.NDArray[np.bool_] | None
 
 
 class EvalResult(NamedTuple):
-    """The result of an evaluation."""
-
     meters: dict[str, ev.MeterReading]
     scores: dict[str, float]
     pictures: list[Picture]
@@ -60,7 +58,6 @@ class EvalReporter:
         return self._detector.found
 
     def begin(self) -> None:
-        """Begins an evaluation."""
         self.buffer.restart()
         self._collector.restart()
         self._events.restart_pace()
@@ -118,7 +115,6 @@ class EvalCollector:
         self.restart()
 
     def restart(self) -> None:
-        """Begins an evaluation."""
         self._pending: list[tuple[dict[str, torch.Tensor], _Present]] = []
         self._judged: list[Arrays] = []
         self._num_batches = 0

@@ -86,7 +86,6 @@ class Trainer:
         self.events.progress.step = self.position.step
 
     def begin(self) -> None:
-        """Reports what is to be trained."""
         config, at = self._plan.config, self.position
         self.events.begin_training(
             at,

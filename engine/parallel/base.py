@@ -50,7 +50,6 @@ class Strategy(Protocol):
     is_only: bool
     """Whether this process drives all cores, so that nothing has to be agreed on with other processes."""
     device: torch.device
-    """The device that tensors are on."""
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Moves host tensors, [rows, ...], to the device and splits their rows evenly over the own cores, in order.
@@ -118,7 +117,6 @@ class OneProcess:
         self.host = HostShare(0, 1, self.own)
 
     def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """Returns the array."""
         return array
 
     def reduce_gradients(
@@ -131,13 +129,10 @@ class OneProcess:
         """Does nothing."""
 
     def combine(self, byte: int) -> int:
-        """Returns the byte."""
         return byte
 
     def collect(self, payload: bytes) -> list[bytes]:
-        """Returns the payload."""
         return [payload]
 
     def broadcast(self, payload: bytes) -> bytes:
-        """Returns the payload."""
         return payload

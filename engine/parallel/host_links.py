@@ -43,8 +43,6 @@ Outcome = Literal["done", "stopped", "failed", "lost"]
 
 
 class Farewell(msgspec.Struct, frozen=True, kw_only=True, tag="farewell"):
-    """The last message of a host."""
-
     outcome: Outcome
     sentence: str
     """Why it ended."""

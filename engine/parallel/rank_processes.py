@@ -38,7 +38,6 @@ class LostRank(NamedTuple):
     exit_text: str
     """How it ended, as a verb phrase: `was ended by SIGKILL`."""
     failure: ev.FailureRaised | None
-    """The failure in its own journal."""
     code: ExitCode
     process: str
     """Writer name of its journal, `rank-3`."""

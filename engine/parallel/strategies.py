@@ -48,7 +48,6 @@ class Spmd(OneProcess):
     name = "spmd"
 
     def __init__(self, num_cores: int) -> None:
-        """Opens the devices."""
         backend.use_spmd()
         super().__init__(backend.device(), list(range(num_cores)))
         self._mesh = backend.CoreMesh(num_cores)
@@ -85,7 +84,6 @@ class SeveralProcesses:
         return self._group.combine(byte)
 
     def collect(self, payload: bytes) -> list[bytes]:
-        """Returns the payloads of the leading processes."""
         return self._group.collect(payload)
 
     def broadcast(self, payload: bytes) -> bytes:

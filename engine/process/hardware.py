@@ -29,7 +29,6 @@ class Machine(NamedTuple):
     chips: int
     """Number of TPU chips; 0 on a CPU."""
     cores_per_chip: int
-    """Cores per chip; 0 on a CPU."""
     reason: str | None
     """Why no TPU is used; None on a TPU."""
     warning: str | None = None
@@ -39,7 +38,6 @@ class Machine(NamedTuple):
 
     @property
     def tpu_cores(self) -> int:
-        """TPU cores of this host."""
         return self.chips * self.cores_per_chip
 
 

@@ -32,7 +32,6 @@ from tputui.ui.terminal.bell import notification
 
 
 def add_alert_options(parser: Parser) -> None:
-    """Adds `--alert` and `--alert-to`."""
     parser.add_option(
         "--alert",
         action="append",
@@ -127,14 +126,12 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.usage = "tputui alert test [OPTION ...] TARGET"
     parser.add_argument("action", choices=["test"], metavar="test", help="send a test alert")
     parser.add_argument("target", metavar="TARGET", type=target_text, help="where to send it")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Sends the alert."""
     target = parse(args.target)
     if target.kind == "bell":
         if not sys.stdout.isatty():

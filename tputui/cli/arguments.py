@@ -24,7 +24,6 @@ from tputui.telemetry import rundir
 
 
 def add_run_argument(parser: Parser, *, optional: bool = False, help: str = "name or directory of a run") -> None:
-    """Adds the argument RUN."""
     parser.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=help)
 
 
@@ -305,7 +304,6 @@ RULES: tuple[str, ...] = get_args(Strict)
 
 
 def add_strict_option(parser: Parser) -> None:
-    """Adds `--strict`."""
     parser.add_option(
         "--strict",
         type=_rules,

@@ -31,7 +31,6 @@ EARLIER_LINES = 20
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, optional=True, help=f"{RUN_OR_LOG} (default the newest running run)")
     parser.add_option("--follow", action="store_true", help="follow a log of another program until you leave it")
     parser.add_option("--read-only", action="store_true", help="do not allow requests to the run from the screen")
@@ -47,7 +46,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Shows the run."""
     name = args.run
     if name is None and args.follow:
         raise UsageError("--follow needs the path of a log")

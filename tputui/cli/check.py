@@ -62,7 +62,6 @@ class ReadJournal(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser)
     add_hosts_option(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object")

@@ -45,7 +45,6 @@ CHANGED = "* "
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="2-8 runs by name or directory, or logs by path")
     parser.add_option("--base", metavar="RUN", help="run to compare with: its name or letter (default the first)")
     parser.add_option("--once", action="store_true", help="print tables and exit")
@@ -66,7 +65,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Compares the runs."""
     run_dirs = _chosen(args)
     base = _base(args, run_dirs)
     if _wants_screen(args):
@@ -146,7 +144,6 @@ def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
 
 
 def _page(comparison: Comparison) -> Iterable[str]:
-    """The lines of the tables."""
     yield from _table([[run.label, inert(run.run), run.condition, _reason(run.condition_reason, run.trouble)]
                        for run in comparison.runs], left=frozenset({0, 1, 2, 3}))  # fmt: skip
     yield ""

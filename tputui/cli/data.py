@@ -44,7 +44,6 @@ class _ActionParser(Parser):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="list | fetch", parser_class=_ActionParser)
     listing = actions.add_parser("list", help="print the table")
     listing.add_option("--json", action="store_true", help="print one JSON list")

@@ -52,7 +52,6 @@ EXIT_CODES = (
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("name", metavar="NAME", nargs="?", choices=tuple(DEMOS), help="the recording to play")
     parser.add_option("--speed", type=speed, metavar="N", help="playback speed (default on the screen: by its length)")
     open_run.add_view_options(parser)

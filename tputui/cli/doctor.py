@@ -70,7 +70,6 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
     parser.add_option("--json", action="store_true", help="print one JSON object")
     parser.add_option(

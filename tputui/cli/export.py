@@ -44,7 +44,6 @@ MANIFEST = "run.json"
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("run", metavar="RUN", help=f"{RUN_OR_LOG}; for weights a run or a checkpoint file")
     parser.add_option(
         "--to",
@@ -60,7 +59,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Exports."""
     if args.to not in FORMS:
         if args.out is not None:
             raise UsageError(f"--out needs --to {', '.join(FORMS[:-1])} or {FORMS[-1]}")

@@ -59,17 +59,13 @@ FOLD_KEY = "data.fold"
 
 
 class Fold(NamedTuple):
-    """The result of a fold."""
-
     fold: int
     run: str
     state: str
     best: EpochEnded | None
-    """Its best epoch so far."""
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("config", metavar="CONFIG", help="TOML file whose data has folds")
     add_set_option(parser)
     parser.add_option("--name", metavar="NAME", help="name the runs NAME-fold-0 and so on (default time and task)")
@@ -123,7 +119,6 @@ class FoldStopSignals:
         """Those of the fold that is trained."""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the signals."""
         self.first = number if self.first is None else self.first
         if self._interrupts is not None:
             self._interrupts.handle(number, frame)

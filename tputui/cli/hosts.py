@@ -65,12 +65,10 @@ class LaunchPlace(NamedTuple):
         return self.run_of(self.attempt)
 
     def run_of(self, attempt: int) -> str:
-        """Name of the run of an attempt."""
         return f"{self.name}-restart-{attempt}" if attempt else self.name
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the options."""
     parser.add_option(
         "--nnodes",
         type=positive_int,

@@ -94,7 +94,6 @@ class RunMetrics:
             return self._text
 
     def close(self) -> None:
-        """Closes the journals."""
         with self._lock:
             self._session.close()
 
@@ -166,7 +165,6 @@ class MetricsServer(http.server.ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address of the values."""
         return address_of(self.socket)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -179,7 +177,6 @@ def listen(port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """The address of the values."""
     return f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
 
 

@@ -258,7 +258,6 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was requested."""
         return self._num_requested > 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:

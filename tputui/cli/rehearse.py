@@ -77,14 +77,11 @@ class Rehearsed(NamedTuple):
 
     snapshot: Snapshot
     is_stopped: bool
-    """Whether the rehearsal stopped it."""
     problem: str | None
     """Why nothing can be concluded; None if the report is complete."""
 
 
 class Setup(NamedTuple):
-    """What is run."""
-
     program: str
     """The configuration file, or the command line."""
     cores: int
@@ -283,7 +280,6 @@ ONE_CORE = "threads of torch_xla.launch cannot exchange values between virtual c
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_config_or_command(parser)
     parser.add_option("--steps", type=positive_int, default=STEPS, metavar="K", help=f"steps to run (default {STEPS})")
     parser.add_option("--cores", type=positive_int, metavar="N", help=f"virtual CPU cores (default {CORES})")

@@ -43,7 +43,6 @@ _words: dict[Path, str] = {}
 
 
 def add_host_options(parser: Parser) -> None:
-    """Adds the options of a run on other machines."""
     add_hosts_option(parser)
     parser.add_option(
         "--summary",

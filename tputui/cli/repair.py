@@ -32,7 +32,6 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser)
     parser.add_option("--to", metavar="DIR", help="directory of the copy (default RUN-repaired beside the run)")
     parser.add_option("--json", action="store_true", help="print one JSON object")

@@ -28,7 +28,6 @@ AT_ONCE = sys.float_info.max
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, help=RUN_OR_LOG)
     parser.add_option("--at", type=parse_time, metavar="TIME", help=f"start paused at this time: {TIME_FORMS}")
     parser.add_option("--once", action="store_true", help="print a report of the run at that time and exit")

@@ -27,14 +27,12 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="name or directory of a run")
     parser.add_option("--yes", action="store_true", help="do not ask")
     parser.add_option("--json", action="store_true", help="print one list of objects; requires --yes")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Deletes the runs."""
     parent = parent_of(args)
     if remote := [name for name in args.runs if name.startswith("ssh://")]:
         raise UsageError(f"{inert(remote[0])}: runs of other machines are deleted there, by tputui rm")

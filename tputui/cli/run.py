@@ -40,7 +40,6 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     arguments.add_config_or_command(parser)
     parser.add_option("--name", metavar="NAME", help="name of the run (default time and task)")
     parser.add_option("--resume", metavar="RUN", help="resume from the last checkpoint of RUN")

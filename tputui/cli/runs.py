@@ -40,7 +40,6 @@ _RIGHT = frozenset({"EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES"})
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_option("--json", action="store_true", help="print one list of objects")
     parser.add_option("--all", action="store_true", help="list archived runs too")
     parser.add_option("--tag", metavar="TAG", help="list only runs with this tag")
@@ -48,7 +47,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Prints the runs."""
     if args.host is not None:
         return print_remote(args, as_json=args.json, archived=args.all, tag=args.tag)
     parent = existing_parent(args)
@@ -192,7 +190,6 @@ def created(run_dir: Path) -> float:
 
 
 def _run(run_dir: Path, labels: RunLabels | None) -> ListedRun:
-    """A run in the list."""
     listed = ListedRun(run=run_dir.name, dir=str(run_dir), created=created(run_dir), state="unreadable")
     if labels is not None:
         tags = list(labels.tags)

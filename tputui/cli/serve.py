@@ -28,7 +28,6 @@ _NEEDED = ("textual_serve", "aiohttp")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, optional=True, help="name or directory of a run (default the list of runs)")
     parser.add_option("--port", type=port, default=0, metavar="N", help="port to listen on (default any free port)")
     parser.add_option("--metrics", action="store_true", help="serve the values of RUN to Prometheus, no page")
@@ -38,7 +37,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Serves."""
     if args.metrics:
         return _serve_metrics(args)
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):

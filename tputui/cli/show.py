@@ -34,7 +34,6 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, help=RUN_OR_LOG)
     add_hosts_option(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
@@ -63,7 +62,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Prints the run."""
     if args.follow or args.idle_timeout is not None:
         return _follow(args)
     if args.model:

@@ -94,8 +94,6 @@ PACE_KEYS = (
 
 
 class Trial(NamedTuple):
-    """What is to be measured."""
-
     name: str
     """The run, or the configuration file."""
     base: config.RunConfig
@@ -112,7 +110,6 @@ class Trial(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.usage = (
         "tputui try [OPTION ...] RUN|CONFIG [KEY=VALUE ...]\n"
         "       tputui try --with ARG=VALUE [OPTION ...] -- COMMAND ..."

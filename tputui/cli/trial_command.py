@@ -54,7 +54,6 @@ _KEY_VALUE = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=", re.ASCII)
 
 
 def add_options(parser: Parser) -> None:
-    """Declares the options that change a command."""
     for name, (dest, metavar, what) in OPTIONS.items():
         what = f"of a command: {what}; repeatable"
         parser.add_option(name, dest=dest, action="append", default=[], metavar=metavar, help=what)

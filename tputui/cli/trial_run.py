@@ -54,8 +54,6 @@ class OutOfTime(Exception):
 
 
 class TrialPlan(NamedTuple):
-    """How to measure."""
-
     pairs: int
     """Blocks with the change, and as many without it."""
     steps: int | None
@@ -72,7 +70,6 @@ class MeasuredBlocks(NamedTuple):
     """Blocks of one side, in the order of the pairs."""
 
     steps: int
-    """Steps of a block."""
     blocks: list[BlockResult]
 
     @property
@@ -87,8 +84,6 @@ class MeasuredBlocks(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was measured."""
-
     without: MeasuredBlocks
     changed: MeasuredBlocks
     is_cut: bool
@@ -107,7 +102,6 @@ class TrialProcess:
         `multiple` steps."""
         self.name = name
         self.steps = 0
-        """Steps of a block."""
         self._run_dir = run_dir
         self._skip = skip
         self._multiple = multiple

@@ -25,15 +25,12 @@ MEASUREMENTS_MAX = 64
 
 class _Measurement(NamedTuple):
     t: float
-    """Time of the viewer."""
     offset_s: float
     error_s: float
     """Greatest error: half of the time that the measurement took."""
 
 
 class ClockOffset:
-    """The measurements of one connection."""
-
     def __init__(self) -> None:
         self._recent: list[_Measurement] = []
 
@@ -73,7 +70,6 @@ class HostRunTime:
         """Journals whose heads were read."""
 
     def now(self) -> float:
-        """The time."""
         if self._clock is None:
             self._clock = self._find_clock()
         return self._system() - (self._clock.set_s if self._clock is not None else 0.0)

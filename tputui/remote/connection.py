@@ -93,7 +93,6 @@ class Connection:
         return messages
 
     async def close(self) -> None:
-        """Ends the process."""
         self._drain.cancel()
         if self._process.stdin is not None:
             self._process.stdin.close()

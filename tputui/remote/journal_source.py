@@ -64,8 +64,6 @@ def last_event(lines: bytes) -> LastEvent | None:
 
 
 class JournalSource(Protocol):
-    """What is sent of a journal."""
-
     path: Path
 
     def read(self) -> Data | None:
@@ -92,8 +90,6 @@ def open_source(run_dir: Path, follow: Follow, *, summary: bool) -> JournalSourc
 
 
 class ByteSource:
-    """Sends a journal as it is."""
-
     def __init__(self, path: Path, writer: str, form: Form, offset: int) -> None:
         """`offset`: bytes that the viewer has. Raises `OSError`."""
         self.path = path
@@ -185,7 +181,6 @@ class EventSource:
         )
 
     def close(self) -> None:
-        """Closes the journal."""
         self._tail.close()
 
     def _line(self, numbered: NumberedEvent) -> bytes:

@@ -26,8 +26,6 @@ LinkState = Literal["waiting", "connecting", "connected", "reconnecting"]
 
 
 class HostLink(msgspec.Struct, kw_only=True):
-    """The connection to a host."""
-
     host: str
     """As the user wrote it."""
     state: LinkState = "waiting"
@@ -45,7 +43,6 @@ class HostLink(msgspec.Struct, kw_only=True):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the host is connected."""
         return self.state == "connected"
 
     @property

@@ -71,7 +71,6 @@ def mirror_dir_of(address: RunAddress, environ: Mapping[str, str], *, summary: b
 
 
 def is_mirror(run_dir: Path, environ: Mapping[str, str]) -> bool:
-    """Whether a run directory is a mirror."""
     try:
         return run_dir.absolute().parent == mirrors_dir(environ)
     except OSError:
@@ -96,7 +95,6 @@ class MirrorLock:
         return True
 
     def close(self) -> None:
-        """Releases the lock."""
         os.close(self._fd)
 
 

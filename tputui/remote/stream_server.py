@@ -99,8 +99,6 @@ def _sentence(error: Exception) -> str:
 
 
 class _Inbox:
-    """The messages of the viewer."""
-
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._frames = ViewerFrames()
@@ -193,7 +191,6 @@ class RunStream:
         return answers
 
     def close(self) -> None:
-        """Closes the journals."""
         for source in self._sources.values():
             source.close()
 

@@ -26,8 +26,6 @@ class CannotDelete(Exception):
 
 
 class RunSize(NamedTuple):
-    """What a run occupies."""
-
     num_files: int
     num_bytes: int
 

@@ -86,7 +86,6 @@ class Player:
 
     @property
     def at_end(self) -> bool:
-        """Whether the moment is the end."""
         reach = self._reach()
         return self._live or self._at(reach) >= reach.end
 

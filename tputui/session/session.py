@@ -238,14 +238,12 @@ class Session:
         return [(name, pid) for pid, name in names.items()]
 
     def close(self) -> None:
-        """Closes the journals."""
         self._end_look_back()
         self._reader.close()
         self._directory.close()
 
     @property
     def _shown(self) -> JournalReader:
-        """The reader of the shown moment."""
         return self._back or self._reader
 
     def _full_disk(self, liveness: Liveness) -> str | None:

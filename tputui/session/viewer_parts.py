@@ -44,7 +44,6 @@ def full_disk(run_dir: Path, liveness: Liveness, silent_s: float) -> str | None:
 
 
 def with_links(snapshot: Snapshot, links: Links, clock_t: float) -> Snapshot:
-    """The snapshot with the connection of each host."""
     if not links.hosts or not snapshot.hosts:
         return snapshot
     link_states = {index: link.words(clock_t) for link in links.hosts for index in link.indexes}

@@ -38,10 +38,7 @@ _BY_PARENT = (-signal.SIGTERM, -signal.SIGINT)
 
 
 class ChildEnd(NamedTuple):
-    """The end of a process of a command."""
-
     t: float
-    """Unix time."""
     pid: int
     returncode: int
     """Exit code, or the negative number of the signal that ended it."""
@@ -52,8 +49,6 @@ class ChildEnd(NamedTuple):
 
 
 class _KernelProcess(NamedTuple):
-    """A process in the table of the kernel."""
-
     name: str
     has_ended: bool
     session: int
@@ -143,7 +138,6 @@ def _rank_in(line: str) -> int | None:
 
 
 def _row(pid: int) -> _KernelProcess | None:
-    """The row of a process; None if there is none."""
     head, _, rest = read_proc(pid, "stat", 4096).rpartition(b")")
     fields = rest.split()
     if len(fields) < 50:

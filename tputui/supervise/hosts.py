@@ -42,7 +42,6 @@ class Launch:
     """How the newest training process of this host ended, as its launcher reported it; None while one runs."""
 
     def __init__(self, command: RunCommand, emit: Callable[[ev.Event], None]) -> None:
-        """`emit` records an event."""
         self._command = command
         self._emit = emit
 
@@ -87,7 +86,6 @@ class HostLaunch(Launch):
     """Starts the launcher of this host, which starts the training process."""
 
     def __init__(self, run_dir: Path, host_index: int, emit: Callable[[ev.Event], None]) -> None:
-        """`emit` records an event of the launcher."""
         super().__init__(spawn.engine_command(run_dir, host_index), emit)
         self._run_dir = run_dir
         self._host_index = host_index
@@ -193,7 +191,6 @@ class HostLaunch(Launch):
         return journal.startswith(f"worker-{self._host_index}.")
 
     def close(self) -> None:
-        """Closes the pipe."""
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None

@@ -67,8 +67,6 @@ TRIES_MAX = 50
 
 
 class _Log:
-    """One log that is read."""
-
     def __init__(self, path: Path, source: str, prefix: str, reader: LogReader, *, is_accepted: bool) -> None:
         self.path = path
         self.source = source

@@ -77,7 +77,6 @@ class LogTail:
         return lines + self._take(LINES_MAX // 2, final=final)
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
     def _take(self, most: int, *, final: bool) -> list[str]:
@@ -135,8 +134,6 @@ def _last_state(line: bytes) -> str:
 
 
 class LastOutput(NamedTuple):
-    """The end of a log file."""
-
     lines: list[str]
     """The last lines, oldest first, without the stack."""
     stack: str

@@ -21,8 +21,6 @@ OUTPUT_RESERVE_BYTES = 1 << 20
 
 
 class MachineWatch:
-    """Watches this host for one run."""
-
     def __init__(self, run_dir: Path, record: RunRecord, sample_s: float, *, host: str = "") -> None:
         """`sample_s`: seconds between two samples of processes; `host` names this host if the run has several."""
         self._record = record
@@ -84,8 +82,6 @@ CLOCK_WARNED_S = 5.0
 
 
 class ClockWatch:
-    """Watches the clock of the system on this host."""
-
     def __init__(self, clock: run_clock.RunClock, warn: Callable[[str], None]) -> None:
         self._clock = clock
         self._warn = warn

@@ -61,11 +61,9 @@ class RunRecord:
         self._own_problem = ProblemLog(self.warn)
 
     def emit(self, event: ev.Event) -> None:
-        """Writes an event to the journal."""
         self.reporter.emit(event)
 
     def warn(self, text: str) -> None:
-        """Warns the user."""
         log_line(text)
         self.reporter.emit(ev.WarningRaised(t=time.time(), text=text))
 

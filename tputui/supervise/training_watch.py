@@ -15,8 +15,6 @@ from tputui.telemetry.rundir import Manifest
 
 
 class TrainingWatch:
-    """Watches the training of one run."""
-
     def __init__(
         self,
         run_dir: Path,

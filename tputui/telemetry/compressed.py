@@ -183,7 +183,6 @@ class CompressedTail:
         )
 
     def go_to(self, bookmark: Bookmark) -> None:
-        """Continues at a bookmark of this journal."""
         self._offset, self._expected_seq, self.damage = bookmark.offset, bookmark.next_seq, list(bookmark.damage)
         self._bad_start, self._bad_reason = bookmark.bad_start, bookmark.bad_reason
         self._journal_id = bookmark.journal_id
@@ -194,7 +193,6 @@ class CompressedTail:
         return JournalPosition(self._offset, self._size)
 
     def regions(self, *, final: bool) -> list[Damage]:
-        """The damage found so far."""
         regions = list(self.damage)
         if self._bad_start is not None:
             regions.append(Damage(self.name, self._bad_start, self._offset, self._bad_reason, None))
@@ -203,7 +201,6 @@ class CompressedTail:
         return regions
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
     def _read_frame(self, start: int) -> tuple[list[NumberedEvent], int] | None:

@@ -123,7 +123,6 @@ class JournalWriter:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
 
@@ -141,8 +140,6 @@ def _line(event: Event, seq: int, journal_id: str) -> bytes:
 
 
 class JournalPosition(NamedTuple):
-    """The progress of a reader."""
-
     offset: int
     size: int
 
@@ -166,8 +163,6 @@ class Bookmark(NamedTuple):
 
 
 class _Zeros(NamedTuple):
-    """Zeros at the end of a journal."""
-
     start: int
     state: tuple[int, ...]
     """Of the file when they were found."""
@@ -259,7 +254,6 @@ class Tail:
         return self._read_to - len(self._partial)
 
     def go_to(self, bookmark: Bookmark) -> None:
-        """Continues at a bookmark of this journal."""
         self._read_to, self._partial, self._expected_seq = bookmark.offset, b"", bookmark.next_seq
         self._journal_id = bookmark.journal_id
         self.damage = list(bookmark.damage)
@@ -315,7 +309,6 @@ class Tail:
         return regions
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
     def _may_have_more(self) -> bool:
@@ -462,7 +455,6 @@ class LineSearch:
 
     @property
     def is_begun(self) -> bool:
-        """Whether something was read."""
         return self._offset > 0
 
     def fresh(self) -> list[Event]:

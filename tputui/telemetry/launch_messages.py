@@ -24,9 +24,7 @@ class HostFailed(FailureRaised, frozen=True, kw_only=True, tag_field="type", tag
     """The first failure among all hosts in a generation; the other hosts end because of it."""
 
     host_index: Int
-    """Index of the host that failed."""
     host: str
-    """Its name."""
     generation: Int
     """Generation of the training processes that it ended."""
     process: str
@@ -68,7 +66,6 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def of_event(event: Event) -> EventEmitted:
-    """The message with an event."""
     return EventEmitted(line=codec.encode(event, 0).decode("utf-8", "replace"))
 
 
@@ -78,7 +75,6 @@ def event_of(message: EventEmitted) -> Event:
 
 
 def encode(message: Message) -> bytes:
-    """The message as a line."""
     return msgspec.json.encode(message) + b"\n"
 
 

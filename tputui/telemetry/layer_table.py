@@ -25,7 +25,6 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     name: Name
     """Its name in the network; empty for the network itself."""
     kind: Name
-    """Name of its class."""
     shapes: list[list[int]] | None = None
     """Shapes of the tensors that its first call returned, batch dimension first; None if it was not called."""
     parameters: int = 0
@@ -72,7 +71,6 @@ def encode(table: LayerTable) -> bytes:
 
 
 def text(table: LayerTable) -> str:
-    """The table as text."""
     rows = [("layer", "type", "output", "parameters", "trainable")]
     rows += [
         (

@@ -38,8 +38,6 @@ MEASUREMENTS_MAX = 4_096
 
 
 class HostClock:
-    """The clock of one host."""
-
     def __init__(self, run_dir: Path, host_index: int) -> None:
         self._search = LineSearch(run_dir / f"supervisor-{host_index}{SUFFIX}", ClockMeasured)
         self._sealed = run_dir / f"supervisor-{host_index}{SEALED_SUFFIX}"
@@ -53,7 +51,6 @@ class HostClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether it was measured."""
         return bool(self._ahead_s)
 
     def corrected(self, t: float) -> float:
@@ -104,8 +101,6 @@ class HostClock:
 
 
 class HostClocks:
-    """The clocks of the hosts of one run."""
-
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._clocks: dict[int, HostClock] = {}
@@ -196,11 +191,8 @@ class Reached(NamedTuple):
     """What was read of a journal before a position in it."""
 
     newest_t: float | None = None
-    """Newest run time."""
     set_back_s: float = 0.0
-    """Seconds by which the clock was set back."""
     last_seq: int = -1
-    """Number of the last event."""
     host_index: int | None = None
     """Index of the host of the writer; None if its head was not read."""
 
@@ -216,8 +208,6 @@ _TIME = itemgetter(0)
 
 
 class JournalTail(Protocol):
-    """A journal, plain or sealed."""
-
     name: str
 
     def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]: ...
@@ -250,7 +240,6 @@ class _Cursor:
         self._clock = WriterClock(clocks)
 
     def go_to(self, bookmark: Bookmark, reached: Reached) -> None:
-        """Continues at a bookmark."""
         self.tail.go_to(bookmark)
         self.waiting.clear()
         self.reached = reached
@@ -374,7 +363,6 @@ class Merge:
         return regions + list(self._unopened.values())
 
     def close(self) -> None:
-        """Closes every journal."""
         for cursor in self._cursors.values():
             cursor.tail.close()
         self._cursors.clear()

@@ -30,8 +30,6 @@ class NothingReadable(Exception):
 
 
 class RepairedRun(NamedTuple):
-    """The contents of a repaired copy."""
-
     num_events: int
     num_journals: int
     manifest: str
@@ -55,7 +53,6 @@ class ManifestEvents:
             self.opened = event
 
     def add(self, later: ManifestEvents) -> None:
-        """Adds the events of another journal."""
         self.started, self.opened = self.started or later.started, self.opened or later.opened
 
 

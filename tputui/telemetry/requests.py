@@ -44,12 +44,9 @@ TRACE_SECONDS_MAX = 120.0
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to a run."""
-
     id: Exact
     """Sorts by time; unique within the run."""
     kind: RequestKind
-    """The requested action."""
     t: float
     """Unix time in seconds."""
     by: Text

@@ -27,8 +27,6 @@ def since_boot() -> float:
 
 
 class RunClock:
-    """The clock of a run on this host."""
-
     def __init__(
         self,
         boot_t: float | None = None,
@@ -43,7 +41,6 @@ class RunClock:
         self._set_s = self._set_before_s = 0.0
 
     def now(self) -> float:
-        """The unix time."""
         return self.boot_t + self._ticks()
 
     @property
