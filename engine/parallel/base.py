@@ -101,10 +101,25 @@ class Strategy(Protocol):
         ...
 
 
-class OneProcess:
-    """Base of strategies in which one process drives all cores: the collective methods have nothing to exchange."""
+class OneProgram:
+    """Base of strategies in which one program runs on all cores: it takes the mean over the whole batch by itself, and
+    its tensors are the same everywhere."""
 
     stream = 0
+    """The random state is an input of the one program."""
+
+    def reduce_gradients(
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
+    ) -> int | None:
+        return None
+
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Does nothing."""
+
+
+class OneProcess(OneProgram):
+    """Base of strategies in which one process drives all cores: the collective methods have nothing to exchange."""
+
     hosts: HostGroup | None = None
     is_first = True
     is_only = True
@@ -118,15 +133,6 @@ class OneProcess:
 
     def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
         return array
-
-    def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
-    ) -> int | None:
-        """Does nothing: the program itself takes the mean over the whole batch."""
-        return None
-
-    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Does nothing."""
 
     def combine(self, byte: int) -> int:
         return byte
