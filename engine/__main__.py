@@ -129,7 +129,7 @@ class Worker:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
         found = hardware.find(os.environ)
         # Before the plan, since a user's module may import the runtime.
-        _apply_environment(config, found)
+        os.environ.update(hardware.environment(config, found))
         planned = run_plan.make(config, found, self._manifest.config_path, self._place.num_hosts)
         hardware.require_packages()
         self._start_ranks(planned)
@@ -341,11 +341,6 @@ def main(argv: list[str] | None = None) -> int:
     sys.path.append(manifest.cwd)
     worker.run()
     return ExitCode.FAILED
-
-
-def _apply_environment(config: RunConfig, found: hardware.Machine) -> None:
-    """Sets the variables that the runtime reads when it is imported."""
-    os.environ.update(hardware.environment(config, found))
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ def _train(
             raise UsageError(f"{before.name} is {snapshot.condition}; wait for it or stop it first")
         with contextlib.suppress(CommandError):
             resume = launch.last_checkpoint(before)
-        name = _next_name(parent, name)
+        name = next(candidate for candidate in _names(name) if not (parent / candidate).exists())
     run_dir = launch.create_run(parent, _loaded(args, number), config_path=args.config, name=name, resume=resume)
     narrate(f"fold {number} of {of}: run {name}" + (f", resuming from {resume}" if resume else ""))
     with signals.stop(run_dir):
@@ -252,12 +252,7 @@ def _result(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:
 
 def _existing_runs(parent: Path, name: str) -> list[Path]:
     """The existing runs of a fold, each a continuation of the previous one."""
-    there = itertools.takewhile(Path.is_dir, (parent / candidate for candidate in _names(name)))
-    return list(there)
-
-
-def _next_name(parent: Path, name: str) -> str:
-    return next(candidate for candidate in _names(name) if not (parent / candidate).exists())
+    return [*itertools.takewhile(Path.is_dir, (parent / candidate for candidate in _names(name)))]
 
 
 def _names(name: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from msgspec import to_builtins
 
@@ -76,7 +75,9 @@ def run(args: argparse.Namespace) -> ExitCode:
     except run_labels.InvalidLabels as error:
         labels, problem = None, str(error)
     if args.json:
-        more = {"goodput": to_builtins(goodput), "labels": labels and _all_labels(labels)}
+        # Also those with their default, which the encoder leaves out.
+        every = labels and {name: getattr(labels, name) for name in labels.__struct_fields__}
+        more = {"goodput": to_builtins(goodput), "labels": every}
         say_json({**show_page.to_show(snapshot), **more}, indent=2)
     else:
         address = words_of_mirror(args, run_dir)
@@ -104,11 +105,6 @@ def _follow(args: argparse.Namespace) -> ExitCode:
     finally:
         source.close()
     return ExitCode.DONE
-
-
-def _all_labels(labels: RunLabels) -> dict[str, Any]:
-    """Every label by name, also those with their default."""
-    return {name: getattr(labels, name) for name in labels.__struct_fields__}
 
 
 def _label_lines(labels: RunLabels | None, problem: str) -> list[str]:

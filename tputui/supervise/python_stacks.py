@@ -257,7 +257,7 @@ class StackSignal:
         path = self._run_dir / FOLDER / f"{process.writer}.signal"
         if process.writer not in pending.signalled:
             # Only a process that has created the file has installed a handler; the signal would end any other.
-            if path.is_file() and _is_alive(process):
+            if path.is_file() and rundir.is_alive(rundir.process_of(process)) is True:
                 self._signal(pending, process, path.stat().st_size)
             return
         before = pending.signalled[process.writer]
@@ -310,10 +310,6 @@ def _unanswered(state: RunState, request: str) -> Iterator[tuple[int, ev.Journal
         if opened and process.training_ended is None and opened.pid not in answered | seen:
             seen.add(opened.pid)
             yield process.last_seq, opened
-
-
-def _is_alive(process: ev.JournalOpened) -> bool:
-    return rundir.is_alive(rundir.process_of(process)) is True
 
 
 def _read_from(path: Path, offset: int) -> str:

@@ -93,7 +93,7 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
 
 def _write_frames(file: BinaryIO, tail: Tail, size_bytes: int, note: Callable[[int, int], object]) -> None:
     """Writes all events of a journal of this size. Raises `OSError` and `BlockError`."""
-    bytes_max = _frame_bytes(size_bytes)
+    bytes_max = max(FRAME_BYTES_LEAST, min(FRAME_BYTES_MOST, size_bytes // FRAMES))
     frame = _Frame()
     while events := _next(tail):
         for numbered in events:
@@ -263,11 +263,6 @@ class CompressedTail:
             whole = len(fresh) == len(events)
             self._keep(os.pread(self._fd, self._offset - start, start) if whole else _frame_of(fresh))
         return fresh
-
-
-def _frame_bytes(journal_bytes: int) -> int:
-    """Bytes of lines and values after which a frame of a journal ends."""
-    return max(FRAME_BYTES_LEAST, min(FRAME_BYTES_MOST, journal_bytes // FRAMES))
 
 
 class _Frame:
