@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tputui import __version__
 from tputui.check_result import CheckResult, Option, Problem, TaskDescription
+from tputui.child_process import end_with
 from tputui.config_diff import flatten
 from tputui.csv_cells import cells as csv_cells
 from tputui.environment import DEV, GOOGLE, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
@@ -74,6 +75,7 @@ __all__ = [
     "data_folder",
     "decode_line",
     "encode_layers",
+    "end_with",
     "expanded",
     "flatten",
     "follow_optimizers",

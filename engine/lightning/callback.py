@@ -25,7 +25,6 @@ from engine.loop import network
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.events import EventEmitter
-from engine.loop.non_finite_policy import enforce_finite
 from engine.loop.reporting import StepReporter
 from engine.memory.layer_table import Recorder
 from engine.parallel.base import Strategy
@@ -279,8 +278,7 @@ class LoopCallback(Callback):
     def _check_finite(self) -> None:
         """Ends training if the loss is not finite and the configuration says so. Raises `NotFinite`."""
         steps = self._reporter.steps
-        policy = self._plan.config.non_finite.policy
-        enforce_finite(policy, steps.not_finite, self.position, steps.report_pending, self._manager)
+        self._manager.enforce_finite(steps.not_finite, self.position, steps.report_pending)
 
     def _state(self) -> Checkpoint:
         """Our part of the state; Lightning's own is added by the store."""

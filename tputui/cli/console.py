@@ -22,8 +22,6 @@ from tputui.formatting import inert
 from tputui.telemetry.codec import escape_surrogates
 
 _WEB_DRIVER = "web_driver"
-_SET_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG."""
 
 _RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
 """Leaves the alternate screen, shows the cursor, ends mouse reports and bracketed paste, resets colours."""
@@ -118,18 +116,6 @@ def has_screen() -> bool:
 def in_browser() -> bool:
     """Whether this process draws a page of `tputui serve`."""
     return _WEB_DRIVER in os.environ.get("TEXTUAL_DRIVER", "")
-
-
-def end_with_parent() -> None:
-    """Makes this process end when its parent ends, even by SIGKILL; only Linux has the call."""
-    if sys.platform != "linux":
-        return
-    # Imported here so that other commands start faster.
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
-    if os.getppid() == 1:
-        sys.exit(ExitCode.DONE)
 
 
 def restore_terminal() -> None:

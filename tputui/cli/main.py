@@ -10,6 +10,7 @@ import argparse
 import gc
 import importlib
 import os
+import signal
 import sys
 import textwrap
 import traceback
@@ -23,7 +24,6 @@ from tputui.cli.console import (
     CommandError,
     UsageError,
     drop_stdout,
-    end_with_parent,
     in_browser,
     narrate,
     open_missing_streams,
@@ -109,7 +109,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command line; returns its exit code. Raises only `SystemExit`, after `--help` and `--version`."""
     open_missing_streams()
     if in_browser():
-        end_with_parent()
+        from tputui.child_process import end_with
+
+        end_with(None, signal.SIGTERM)
     if argv is None:
         # Imports create many objects and hardly any garbage: looking for it was a tenth of the CPU time of a start.
         gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
