@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from engine import run_plan, torch_file
+from engine import run_plan
 from engine.checkpoint import checksums
 from engine.errors import Problem, Refused
 from engine.process import user_code
@@ -71,7 +71,11 @@ def description_of(path: Path) -> Path:
 
 def read(path: Path) -> Weights:
     """The weights in a file. Raises `Refused` if there are none."""
-    content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_torch(path)
+    content = (
+        _read_safetensors(path)
+        if path.suffix == SAFETENSORS
+        else checksums.read_intact(path, "weights", "file", "weights")
+    )
     if isinstance(content, Mapping) and "learner" in content and "fingerprint" in content:
         return _of_checkpoint(path, content)
     if not _is_state(content):
@@ -252,21 +256,6 @@ def _misfit(error: RuntimeError) -> str:
     """The first problem in an error of torch, as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return lines[1] if len(lines) > 1 else lines[0]
-
-
-def _read_torch(path: Path) -> Any:
-    try:
-        checksums.verified_digest(path)
-        return torch_file.read(path)
-    except FileNotFoundError:
-        raise Refused([Problem("weights", f"{path}: no such file")]) from None
-    except checksums.DamagedFile as error:
-        raise Refused([Problem("weights", f"{path}: {error}")]) from None
-    except torch_file.UnreadableFile as error:
-        raise Refused([Problem("weights", f"{path}: cannot be read as weights: {error}")]) from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Refused([Problem("weights", f"{path}: cannot be read as weights: {reason}")]) from error
 
 
 def _read_safetensors(path: Path) -> Any:

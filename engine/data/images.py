@@ -240,16 +240,6 @@ class ImageCache:
         """Whether every row is decoded once and kept."""
         return self.needed_bytes <= self._options.cache_mb * MIB
 
-    @property
-    def arithmetic(self) -> str:
-        """Why rows are kept or not, as a sentence."""
-        per_row = sum(layer.row_bytes for layer in self._layers.values())
-        verdict = "kept in memory" if self.caches else "decoded again in each epoch"
-        return (
-            f"{len(self.rows):,} examples of {per_row:,} bytes are {self.needed_bytes / MIB:,.1f} MiB; "
-            f"cache_mb = {self._options.cache_mb:,}: {verdict}"
-        )
-
     def fetch(self, wanted: Ints) -> dict[str, torch.Tensor]:
         """`image`, `mask` and `depth` of the rows, [n, channels, height, width] each. Raises `BadExample` with the
         row's number."""
