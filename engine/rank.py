@@ -32,8 +32,6 @@ from tputui.reporting import Manifest, Progress, ReportedProcess, dump_stacks_on
 
 
 class Rank(ReportedProcess):
-    """One rank: its training and its journal."""
-
     def __init__(self, run_dir: Path, manifest: Manifest, rank: int, place: HostPlace, *, telemetry: bool) -> None:
         """`place` is that of its host."""
         self.rank = rank
@@ -115,7 +113,6 @@ class Process:
         self._code = RANK_FINISHED
 
     def run(self) -> None:
-        """Trains, and ends the process."""
         threading.Thread(target=self._train, name="tputui-train", daemon=True).start()
         while not self._ended.wait(POLL_INTERVAL_S) and not _parent_has_closed():
             for rank in self._ranks:

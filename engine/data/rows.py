@@ -118,7 +118,6 @@ class Rows:
     dropped: tuple[BadExample, ...] = ()
     """Rows that were left out because they cannot be used."""
     notes: tuple[str, ...] = ()
-    """Notes on the source for the user."""
 
     def __len__(self) -> int:
         return self.count

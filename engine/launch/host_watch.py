@@ -38,8 +38,6 @@ _log = logging.getLogger(__name__)
 
 
 class HostWatch:
-    """One host's view of the others."""
-
     def __init__(
         self,
         index: int,

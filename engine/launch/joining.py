@@ -58,8 +58,6 @@ class NotJoined(Unable):
 
 
 class Joined(NamedTuple):
-    """All hosts have met."""
-
     hosts: list[Registration]
     """All hosts, by index."""
     waited_s: float

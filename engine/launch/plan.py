@@ -15,8 +15,6 @@ from tputui.reporting import Manifest
 
 
 class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The launch of one run on one of its hosts."""
-
     run_dir: Path
     run: str
     """Name of the run, the same on every host."""

@@ -42,8 +42,6 @@ class EvalResult(NamedTuple):
 
 
 class EvalReporter:
-    """Runs evaluation steps and reports them."""
-
     def __init__(self, plan: Plan, strategy: Strategy, events: EventEmitter, coordinator: Coordinator) -> None:
         self.buffer = make_buffer(plan, strategy, plan.task.meters)
         self._events = events

@@ -94,8 +94,6 @@ class Detached(NamedTuple):
 
 
 class FetchedSteps(NamedTuple):
-    """The values of steps that were fetched."""
-
     sums: Float32s
     """[steps, cores] sum of the first meter over the examples of each core."""
     means: Float32s

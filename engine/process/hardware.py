@@ -181,8 +181,6 @@ HBM_PER_CORE = {
 
 
 class MemoryLimit(NamedTuple):
-    """Memory available to one core."""
-
     bytes: int | None
     """None if unknown."""
     what: str

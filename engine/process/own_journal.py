@@ -16,8 +16,6 @@ from tputui.reporting import events as ev
 
 
 class OwnReporter(Reporter):
-    """Writes only events of this process itself."""
-
     own: ClassVar[tuple[type[ev.Event], ...]] = (
         ev.JournalOpened,
         ev.TopologyDeclared,

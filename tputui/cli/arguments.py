@@ -64,7 +64,6 @@ def check_config_or_command(args: argparse.Namespace, name: str) -> None:
 
 
 def parent_of(args: argparse.Namespace) -> Path:
-    """The directory of the runs."""
     return rundir.runs_dir(args.runs_dir, os.environ)
 
 

@@ -40,8 +40,6 @@ EXIT_CODES = exit_codes(DONE="no damage", DAMAGED="something is damaged", USAGE=
 
 
 class ReadJournal(NamedTuple):
-    """The result of reading a journal to its end."""
-
     name: str
     """Name of the writer, from the file name."""
     journal: str

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tputui.cli import open_run
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import UsageError, say, say_json
+from tputui.cli.console import UsageError, say, say_json, table_lines
 from tputui.cli.foreign_logs import RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
@@ -144,8 +144,12 @@ def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
 
 
 def _page(comparison: Comparison) -> Iterable[str]:
-    yield from _table([[run.label, inert(run.run), run.condition, _reason(run.condition_reason, run.trouble)]
-                       for run in comparison.runs], left=frozenset({0, 1, 2, 3}))  # fmt: skip
+    yield from table_lines(
+        [
+            [run.label, inert(run.run), run.condition, inert(run.trouble or run.condition_reason)]
+            for run in comparison.runs
+        ]
+    )
     yield ""
     yield inert(comparison.quality.sentence)
     yield from (inert(verdict.sentence) for verdict in comparison.verdicts if verdict is not None)
@@ -154,7 +158,8 @@ def _page(comparison: Comparison) -> Iterable[str]:
     order = [comparison.base, *(index for index in range(len(comparison.runs)) if index != comparison.base)]
     heads = [comparison.runs[index].label for index in order]
     yield ""
-    yield from _table([["METRIC", *heads], *(_figures(row, order) for row in figure_rows(comparison))])
+    metrics = [["METRIC", *heads], *(_figures(row, order) for row in figure_rows(comparison))]
+    yield from table_lines(metrics, range(1, len(heads) + 1))
     yield from (f"{inert(sentence)}" for sentence in notes(comparison))
     yield ""
     base = comparison.runs[comparison.base].label
@@ -168,17 +173,14 @@ def _page(comparison: Comparison) -> Iterable[str]:
             yield from _differences(title, difference.rows, heads, order)
 
 
-def _reason(condition_reason: str, trouble: str | None) -> str:
-    return inert(trouble or condition_reason)
-
-
 def _figures(row: FigureRow, order: Sequence[int]) -> list[str]:
     return [inert(row.name), *((CHANGED if row.best == index else "") + inert(row.cells[index]) for index in order)]
 
 
 def _differences(title: str, rows: Sequence[DiffRow], heads: Sequence[str], order: Sequence[int]) -> Iterable[str]:
     if rows:
-        yield from _table([[title, *heads], *(_keyed(row, order) for row in rows)])
+        table = [[title, *heads], *(_keyed(row, order) for row in rows)]
+        yield from table_lines(table, range(1, len(heads) + 1))
 
 
 def _keyed(row: DiffRow, order: Sequence[int]) -> list[str]:
@@ -188,14 +190,6 @@ def _keyed(row: DiffRow, order: Sequence[int]) -> list[str]:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 3] + "..."
-
-
-def _table(rows: Sequence[Sequence[str]], *, left: frozenset[int] = frozenset({0})) -> Iterable[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(width) if column in left else cell.rjust(width)
-                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
-        yield "  ".join(cells)
 
 
 COMMANDS = {"compare": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
@@ -31,6 +31,8 @@ _NOT_ASCII = re.compile("[^\x00-\x7e]")
 """Also matches DEL. Negated, because compiling a range up to the last character takes milliseconds at every start."""
 
 
+GAP = "  "
+"""Between two columns of a table."""
 DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of a full or broken disk behind stdout, which are not bugs."""
 
@@ -91,6 +93,14 @@ def _json_escaped(match: re.Match[str]) -> str:
     import json
 
     return json.dumps(character)[1:-1]
+
+
+def table_lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> Iterator[str]:
+    """The lines of a table; columns are aligned to the left, those in `right` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(range(len(row)), row, widths, strict=True)
+        yield GAP.join(cell.rjust(w) if at in right else cell.ljust(w) for at, cell, w in cells).rstrip()
 
 
 def narrate(text: str) -> None:

@@ -60,8 +60,6 @@ COLUMNS_MIN, LINES_MIN = 80, 24
 
 
 class Finding(NamedTuple):
-    """The result of one check."""
-
     level: Level
     about: str
     text: str
@@ -155,7 +153,6 @@ def _is_yes(question: str) -> bool:
 
 
 def find(runs_dir: Path, root: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """All findings, in the order of the output."""
     yield Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
     yield Finding("ok", "tputui", f"{__version__} at {Path(__file__).parent.parent}")
     if (problem := environment.launch_problem()) is not None:

@@ -29,6 +29,7 @@ from tputui.cli.console import (
     narrate,
     say,
     say_json,
+    table_lines,
     usage_errors,
 )
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -153,9 +154,7 @@ def table(folds: list[Fold]) -> list[str]:
     over = _over(folds)
     for title in ("mean", "std"):
         rows.append([title, "", "", "", *(fmt.number(over[title].get(name)) for name in names)])
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return [fmt.inert(line) for line in cells]
+    return [fmt.inert(line) for line in table_lines(rows)]
 
 
 def metrics(best: EpochEnded | None) -> dict[str, float]:

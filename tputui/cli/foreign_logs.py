@@ -70,7 +70,6 @@ class RunOrLog:
         return self._log is None or self._log.wait(NARRATE_S / 2)
 
     def wait(self) -> None:
-        """Waits until a log was read to its end."""
         if self._log is not None and not self._log.wait(NARRATE_S):
             narrate(f"reading {inert(self._name)} ...")
             self._log.wait()

@@ -61,7 +61,6 @@ class LaunchPlace(NamedTuple):
 
     @property
     def run(self) -> str:
-        """Name of the run of this attempt."""
         return self.run_of(self.attempt)
 
     def run_of(self, attempt: int) -> str:

@@ -107,7 +107,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Sends the values."""
         given = self.headers.get("Authorization", "").encode()
         if not hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
             self._send(401, "the header `Authorization: Bearer TOKEN` is missing or wrong\n")
@@ -131,8 +130,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class MetricsServer(http.server.ThreadingHTTPServer):
-    """Serves the values of a run."""
-
     daemon_threads = True
 
     def __init__(self, run_dir: Path, listening: socket.socket, *, linger_s: float | None = None) -> None:

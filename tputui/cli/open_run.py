@@ -45,7 +45,6 @@ _CODES: dict[RunCondition, ExitCode] = {
 
 
 def add_view_options(parser: Parser) -> None:
-    """Adds the options of how a run is shown."""
     parser.add_option("--no-ui", action="store_true", help="print lines (default when stdout is not a terminal)")
     parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
     parser.add_option(
@@ -58,7 +57,6 @@ def add_view_options(parser: Parser) -> None:
 
 
 def add_screen_options(parser: Parser) -> None:
-    """Adds the options of the live screen."""
     parser.add_option("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_option("--reset-view", action="store_true", help="reset saved view settings")
     parser.add_option("--pictures", choices=PICTURE_MODES, default="auto", help=PICTURES_HELP)

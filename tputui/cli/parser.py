@@ -153,7 +153,6 @@ class Command(NamedTuple):
 
 
 def add_hosts_option(parser: Parser) -> None:
-    """Adds the option `--hosts`, for a run on other machines."""
     parser.add_option(
         "--hosts",
         metavar="HOSTS",

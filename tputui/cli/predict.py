@@ -130,8 +130,6 @@ def _figures(figures: dict[str, float | None]) -> str:
 
 
 class ChosenWeights(NamedTuple):
-    """A weights file and its run."""
-
     path: Path
     run_dir: Path | None
     """None if the file itself must describe its task."""
@@ -211,7 +209,6 @@ def _is_installed(package: str) -> bool:
 
 
 def _relay_messages(lines: IO[bytes]) -> EngineMessage | None:
-    """Shows messages as they arrive; returns the last one."""
     last: EngineMessage | None = None
     for line in lines:
         last = msgspec.json.decode(line, type=EngineMessage)

@@ -73,8 +73,6 @@ PROGRAM_SIZES = "xla-programs.txt"
 
 
 class Rehearsed(NamedTuple):
-    """How the run ended."""
-
     snapshot: Snapshot
     is_stopped: bool
     problem: str | None

@@ -37,7 +37,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Plays back the run."""
     screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
     opened = RunOrLog(args.run, parent_of(args))
     run_dir = opened.run_dir

@@ -203,7 +203,6 @@ def _print_hosts(session: Session, request_id: str) -> None:
 
 
 def _new_events(session: Session) -> list[JournalEvent]:
-    """All events that were written since the last read."""
     events = session.poll()
     while not session.caught_up:
         events += session.poll()

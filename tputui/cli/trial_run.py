@@ -95,8 +95,6 @@ class Outcome(NamedTuple):
 
 
 class TrialProcess:
-    """The training process of one configuration."""
-
     def __init__(self, name: str, run_dir: Path, skip: int, multiple: int, environ: dict[str, str]) -> None:
         """`name` is for the user. A block begins with `skip` steps that are not measured, and has a multiple of
         `multiple` steps."""

@@ -18,7 +18,6 @@ class Probe(NamedTuple):
     """False if something must be changed before a run can read them; a TPU that nothing uses is no problem."""
     text: str
     next: str | None = None
-    """The command to type."""
 
 
 def probe(environ: Mapping[str, str], *, has_chips: bool) -> Probe:

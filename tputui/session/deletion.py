@@ -30,7 +30,6 @@ class RunSize(NamedTuple):
     num_bytes: int
 
     def plus(self, other: RunSize) -> RunSize:
-        """The size of two runs together."""
         return RunSize(self.num_files + other.num_files, self.num_bytes + other.num_bytes)
 
     @property

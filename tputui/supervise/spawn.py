@@ -39,7 +39,6 @@ def engine_argv(run_dir: Path, host_index: int = 0) -> list[str]:
 
 
 def engine_command(run_dir: Path, host_index: int = 0) -> RunCommand:
-    """The engine as the command of a run."""
     return own_command(engine_argv(run_dir, host_index), host_index)
 
 

@@ -194,7 +194,6 @@ class Supervisor:
                 self._failures.worker_ended(self._end_of(self._launch.returncode(0)), exited)
 
     def _record_launch(self, event: ev.Event) -> None:
-        """Records an event of the launcher."""
         if isinstance(event, ev.WorkerStarted):
             self._failures.begin_generation(event.t)
         self._record.emit(event)

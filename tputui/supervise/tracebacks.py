@@ -114,7 +114,6 @@ def tracebacks(lines: Sequence[str]) -> Iterator[Traceback]:
 
 
 def _candidates(lines: Sequence[str]) -> list[int]:
-    """The lines that may be headings."""
     places = [
         place
         for place, line in enumerate(lines)

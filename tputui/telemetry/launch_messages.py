@@ -14,8 +14,6 @@ from tputui.telemetry.events import Event, FailureRaised, Int
 
 
 class EventEmitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An event for the journal of the supervisor."""
-
     line: str
     """The event as a line of a journal."""
 
