@@ -30,6 +30,7 @@ class NonFiniteStart(NamedTuple):
     metric: str
     """`loss` or `gradient norm`."""
     row: int
+    """Row of the step."""
     columns: list[int]
     """Columns of the cores; all of them if it is the gradient norm."""
     value: float

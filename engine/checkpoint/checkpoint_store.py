@@ -132,6 +132,7 @@ class CheckpointStore:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
 
     def names(self) -> set[str]:
+        """Names of the checkpoints of steps that are there."""
         return {path.name for path in self._directory.glob("step-*.pt")}
 
     def note_saved(self, name: str, *, periodic: bool) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 class Position(NamedTuple):
     epoch: int
+    """The current epoch, from 1."""
     batch: int
     """Steps of the epoch that are done."""
     step: int
@@ -58,6 +59,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def ends_best_epoch(self) -> bool:
+        """Whether it was saved at the end of the best epoch so far."""
         at = self.position
         return self.best_epoch > 0 and (at.epoch, at.batch) == (self.best_epoch + 1, 0)
 

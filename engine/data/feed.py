@@ -211,6 +211,7 @@ class BatchFeeds:
         self._valid_bad = BadExamples("valid", len(splits.valid), budget)
 
     def training(self, epoch: int, start: int) -> Feed:
+        """The training batches of an epoch, from the batch `start` on."""
         config = self._config
         shares = train_shares(
             len(self._splits.train),

@@ -44,6 +44,7 @@ class Raw(NamedTuple):
     """Rows that could not be read: row, column, reason."""
 
     def take(self, which: Ints) -> Raw:
+        """The rows `which`, in that order."""
         places = {int(row): place for place, row in enumerate(which)}
         return self._replace(
             frame=self.frame[which.tolist()],

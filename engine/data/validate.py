@@ -75,6 +75,7 @@ def checked_rows(raw: Raw, options: SourceOptions, *, labelled: bool = True) -> 
 
 
 def take(rows: Rows, which: Ints) -> Rows:
+    """The rows `which`, in that order."""
 
     def part(values: Any) -> Any:
         return None if values is None else values[which]
@@ -120,6 +121,7 @@ def _files(raw: Raw, options: SourceOptions, errors: RowErrors, labelled: bool) 
 
 
 def images_folder(raw: Raw, options: ImageData) -> Path:
+    """Folder that the paths of images are relative to."""
     given = options.image_folder if raw.paths is None else ""
     return expanded(source_path(given)) if given else raw.folder
 
@@ -213,6 +215,7 @@ class LabelColumns(NamedTuple):
     values: npt.NDArray[Any]
     """int64 [rows] classes, or float32 [rows, columns]."""
     names: tuple[str, ...]
+    """Names of the classes, or of the columns."""
     notes: tuple[str, ...] = ()
 
 

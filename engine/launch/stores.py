@@ -90,6 +90,7 @@ def come(store: Store, generation: int, index: int) -> None:
 
 
 def have_come(store: Store, generation: int, num_hosts: int) -> list[int]:
+    """The hosts that have come to a generation."""
     return [index for index in range(num_hosts) if has(store, f"generation/{generation}/{index}")]
 
 

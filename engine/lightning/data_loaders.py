@@ -45,6 +45,7 @@ class ResumableSampler:
 class LoaderInfo(NamedTuple):
     examples: int
     batches: int
+    """Batches that are used."""
     ragged: int
     """Examples of an incomplete last batch; 0 if it is complete."""
 

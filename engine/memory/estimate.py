@@ -47,6 +47,7 @@ class MemoryEstimate(NamedTuple):
     """Predicted bytes on one core."""
 
     parameters: int
+    """Parameters and buffers."""
     gradients: int
     """Gradients of one batch, and their sum over batches if gradients are accumulated."""
     optimizer: int

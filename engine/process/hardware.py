@@ -29,6 +29,7 @@ class Machine(NamedTuple):
     chips: int
     """Number of TPU chips; 0 on a CPU."""
     cores_per_chip: int
+    """Cores per chip; 0 on a CPU."""
     reason: str | None
     """Why no TPU is used; None on a TPU."""
     warning: str | None = None

@@ -207,6 +207,7 @@ class DeviceMemory:
         self._device = device
 
     def sample(self) -> ev.MemorySampled:
+        """The newest reading; returns at once."""
         if backend.kind() == "CPU":
             return _unavailable(CPU_REASON)
         if len(self._core_ids) > 1:

@@ -210,6 +210,7 @@ def _new_events(session: Session) -> list[JournalEvent]:
 
 
 def _receipt(event: ev.Event, request_id: str) -> str | None:
+    """A receipt of the request as a line; None for any other event."""
     if isinstance(event, ev.RequestSeen) and event.request == request_id:
         return f"seen: in phase {event.phase}, step {event.step:,}"
     if isinstance(event, ev.RequestRefused) and event.request == request_id:

@@ -25,6 +25,7 @@ MEASUREMENTS_MAX = 64
 
 class _Measurement(NamedTuple):
     t: float
+    """Time of the viewer."""
     offset_s: float
     error_s: float
     """Greatest error: half of the time that the measurement took."""

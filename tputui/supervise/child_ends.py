@@ -39,6 +39,7 @@ _BY_PARENT = (-signal.SIGTERM, -signal.SIGINT)
 
 class ChildEnd(NamedTuple):
     t: float
+    """Unix time."""
     pid: int
     returncode: int
     """Exit code, or the negative number of the signal that ended it."""
@@ -138,6 +139,7 @@ def _rank_in(line: str) -> int | None:
 
 
 def _row(pid: int) -> _KernelProcess | None:
+    """The row of a process; None if there is none."""
     head, _, rest = read_proc(pid, "stat", 4096).rpartition(b")")
     fields = rest.split()
     if len(fields) < 50:

@@ -25,6 +25,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     name: Name
     """Its name in the network; empty for the network itself."""
     kind: Name
+    """Name of its class."""
     shapes: list[list[int]] | None = None
     """Shapes of the tensors that its first call returned, batch dimension first; None if it was not called."""
     parameters: int = 0

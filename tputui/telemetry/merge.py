@@ -191,7 +191,9 @@ class Reached(NamedTuple):
     """What was read of a journal before a position in it."""
 
     newest_t: float | None = None
+    """Newest run time."""
     set_back_s: float = 0.0
+    """Seconds by which the clock was set back."""
     last_seq: int = -1
     host_index: int | None = None
     """Index of the host of the writer; None if its head was not read."""

@@ -41,6 +41,7 @@ class RunClock:
         self._set_s = self._set_before_s = 0.0
 
     def now(self) -> float:
+        """The unix time."""
         return self.boot_t + self._ticks()
 
     @property
