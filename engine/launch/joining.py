@@ -124,11 +124,12 @@ class Joining:
             self._abort(str(error), ExitCode.STOPPED)
             raise
         except RuntimeError as error:
-            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
             if self._store is None:
-                text = f"what answers at {where} is not host 0 of a run ({_first(error)}); check --rdzv-endpoint, and "
-                raise NotJoined(text + "whether another program uses the port") from None
-            raise NotJoined(f"the connection to host 0 at {where} broke off: {_first(error)}") from None
+                raise NotJoined(
+                    f"what answers at {plan.where} is not host 0 of a run ({_first(error)}); check --rdzv-endpoint, "
+                    "and whether another program uses the port"
+                ) from None
+            raise NotJoined(f"the connection to host 0 at {plan.where} broke off: {_first(error)}") from None
 
     def _join(self, endpoint: tuple[str, int]) -> Joined:
         plan = self._plan
@@ -136,9 +137,10 @@ class Joining:
         store = self._store = stores.connect(endpoint, plan.launch.lost_after_s)
         name = stores.put_first(store, "run", plan.run)
         if name != plan.run:
-            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
             self._store = None
-            text = f"host 0 at {where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
+            text = (
+                f"host 0 at {plan.where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
+            )
             raise NotJoined(text + "--name, and each run an endpoint of its own", ExitCode.USAGE)
         registration = Registration(
             index=plan.index,
@@ -209,9 +211,9 @@ class Joining:
 
     def _check_time(self) -> None:
         """Reports missing hosts when that is due. Raises `NotJoined` when the time is over."""
-        where, no_answer = f"{self._plan.endpoint[0]}:{self._plan.endpoint[1]}", ""
+        no_answer = ""
         if self._store is None:
-            no_answer = f"host 0 does not answer at {where} ({self._no_answer})"
+            no_answer = f"host 0 does not answer at {self._plan.where} ({self._no_answer})"
         self._patience.check(no_answer)
 
     def _joined(self) -> list[int]:

@@ -33,6 +33,11 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.launch.num_hosts
 
     @property
+    def where(self) -> str:
+        """The endpoint, for messages."""
+        return f"{self.endpoint[0]}:{self.endpoint[1]}"
+
+    @property
     def flat_config(self) -> dict[str, str]:
         """Every value of the configuration by its dotted key, and the version of tputui."""
         values = {key: msgspec.json.encode(value).decode() for key, value in flatten(self.config).items()}

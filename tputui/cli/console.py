@@ -9,14 +9,17 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
 import msgspec
 
+from tputui import formatting as fmt
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry.codec import escape_surrogates
@@ -110,6 +113,34 @@ def narrate(text: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError):
         _drop(sys.stderr)
+
+
+class ProgressLine:
+    """One line on stderr that says what happens: rewritten in a terminal, else printed when it changes."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._shown = ""
+        self._began = time.monotonic()
+
+    def show(self, text: str, newest: str | None = None) -> None:
+        """Shows what happens; in a terminal, where the line can be rewritten, `newest` in its place."""
+        if not self._is_terminal:
+            if text != self._shown:
+                narrate(text)
+                self._shown = text
+            return
+        seconds = fmt.duration(time.monotonic() - self._began)
+        columns = shutil.get_terminal_size().columns
+        self.rewrite(f"{newest or text} ({seconds})"[: max(columns - 1, 1)])
+
+    def rewrite(self, line: str = "") -> None:
+        """Puts a text in place of the line in a terminal; without one, removes the line."""
+        if self._is_terminal and line != self._shown:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"\r\x1b[K{inert(line)}")
+                sys.stderr.flush()
+            self._shown = line
 
 
 def has_screen() -> bool:

@@ -22,9 +22,8 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, open_run, script
 from tputui.cli.arguments import add_config_or_command, check_config_or_command, parent_of, span
-from tputui.cli.console import CommandError, UsageError, narrate, say, say_json, usage_errors
+from tputui.cli.console import CommandError, ProgressLine, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
-from tputui.cli.progress import ProgressLine
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.rehearsal import (
     Baseline,

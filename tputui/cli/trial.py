@@ -20,9 +20,8 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, script, trial_command
 from tputui.cli.arguments import find_run, parent_of, span
-from tputui.cli.console import CommandError, UsageError, narrate, say, say_json, usage_errors
+from tputui.cli.console import CommandError, ProgressLine, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
-from tputui.cli.progress import ProgressLine
 from tputui.cli.trial_run import (
     BLOCK_S,
     CACHE_VARIABLE,

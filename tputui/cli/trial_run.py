@@ -23,8 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tputui import formatting as fmt
-from tputui.cli.console import handling
-from tputui.cli.progress import ProgressLine
+from tputui.cli.console import ProgressLine, handling
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.supervise import spawn
