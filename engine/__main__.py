@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import importlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -27,11 +28,10 @@ from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
 from engine.process import crash_report, hardware
 from engine.process.main_thread import WorkerMonitor, leave
 from engine.process.own_journal import HostReporter
-from engine.process.parent import die_with
 from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import RunConfig, from_builtins
-from tputui.engine_api import ExitCode, clear_half_written
+from tputui.engine_api import ExitCode, clear_half_written, end_with
 from tputui.reporting import (
     CHECKPOINTS,
     Manifest,
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 
 class Ending(NamedTuple):
-    """How training ended."""
-
     outcome: ev.Outcome
     code: ExitCode
     reason: str
@@ -131,7 +129,7 @@ class Worker:
         config = from_builtins(self._manifest.config, self._manifest.config_path)
         found = hardware.find(os.environ)
         # Before the plan, since a user's module may import the runtime.
-        _apply_environment(config, found)
+        os.environ.update(hardware.environment(config, found))
         planned = run_plan.make(config, found, self._manifest.config_path, self._place.num_hosts)
         hardware.require_packages()
         self._start_ranks(planned)
@@ -167,7 +165,7 @@ class Worker:
         place = RankSocket(
             self._place.index, self._place.num_hosts, [], self._progress.wait_for, self._place.num_hosts, hosts
         )
-        return build.strategy_over_hosts(planned, place)
+        return build.strategy(planned, place)
 
     def _lead(self, planned: Plan, build: Any, hosts: HostGroup | None) -> Ending:
         """Trains as the leading rank of this host, in one thread for each rank of this process."""
@@ -190,7 +188,7 @@ class Worker:
             try:
                 waits, num_hosts = self._progress.wait_for, self._place.num_hosts
                 place = RankSocket(processes.first_rank, processes.num_ranks, processes.links, waits, num_hosts, hosts)
-                cores = build.replica(planned, place, index)
+                cores = build.strategy(planned, place, index)
                 ending.set_result(self._train_on(planned, build, cores))
             except BaseException as error:  # noqa: BLE001, RUF100 - raised by result() below
                 ending.set_exception(error)
@@ -325,7 +323,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--no-telemetry", action="store_true", help="do not record steps (to measure overhead)")
     arguments = parser.parse_args(argv)
     if arguments.parent is not None:
-        die_with(arguments.parent)
+        end_with(arguments.parent, signal.SIGKILL)
     faulthandler.enable()
     try:
         run_dir = held(arguments.run_dir)
@@ -343,11 +341,6 @@ def main(argv: list[str] | None = None) -> int:
     sys.path.append(manifest.cwd)
     worker.run()
     return ExitCode.FAILED
-
-
-def _apply_environment(config: RunConfig, found: hardware.Machine) -> None:
-    """Sets the variables that the runtime reads when it is imported."""
-    os.environ.update(hardware.environment(config, found))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ class HostPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_first(self) -> bool:
-        """Whether this is host 0."""
         return self.index == 0
 
 

@@ -24,17 +24,14 @@ from engine.parallel.rank_processes import ROLE
 from engine.process import crash_report, hardware
 from engine.process.main_thread import POLL_INTERVAL_S
 from engine.process.own_journal import RankReporter
-from engine.process.parent import die_with
 from engine.process.requests import RequestQueue
 from engine.task import Plan
 from tputui.config import ConfigError, from_builtins
-from tputui.engine_api import ExitCode
+from tputui.engine_api import ExitCode, end_with
 from tputui.reporting import Manifest, Progress, ReportedProcess, dump_stacks_on_signal, held, read_manifest, text_of
 
 
 class Rank(ReportedProcess):
-    """One rank: its training and its journal."""
-
     def __init__(self, run_dir: Path, manifest: Manifest, rank: int, place: HostPlace, *, telemetry: bool) -> None:
         """`place` is that of its host."""
         self.rank = rank
@@ -74,7 +71,7 @@ class Rank(ReportedProcess):
         from engine.parallel.group import RankSocket
 
         place = RankSocket(self.rank, num_ranks, [link], self.progress.wait_for, self._place.num_hosts)
-        cores = build.replica(planned, place, device_index)
+        cores = build.strategy(planned, place, device_index)
         context = build.RunContext(
             self._run_dir,
             self.reporter,
@@ -116,7 +113,6 @@ class Process:
         self._code = RANK_FINISHED
 
     def run(self) -> None:
-        """Trains, and ends the process."""
         threading.Thread(target=self._train, name="tputui-train", daemon=True).start()
         while not self._ended.wait(POLL_INTERVAL_S) and not _parent_has_closed():
             for rank in self._ranks:
@@ -180,7 +176,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True, help="process id of the worker")
     parser.add_argument("--no-telemetry", action="store_true", help="do not record steps")
     arguments = parser.parse_args(argv)
-    die_with(arguments.parent)
+    end_with(arguments.parent, signal.SIGKILL)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()

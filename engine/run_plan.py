@@ -142,16 +142,12 @@ def _defects(cls: Any) -> list[str]:
     defects = [
         f"{name} is not a subclass of Options"
         for name in ("data_options", "model_options")
-        if not _is_options(getattr(cls, name, None))
+        if not (isinstance(options := getattr(cls, name, None), type) and issubclass(options, Options))
     ]
     meters = getattr(cls, "meters", None)
     if not isinstance(meters, tuple) or meters[:1] != ("loss",) or not all(isinstance(name, str) for name in meters):
         defects.append('meters is not a tuple of names that begins with "loss"')
     return defects + [f"{name}() is missing" for name in sorted(cls.__abstractmethods__)]
-
-
-def _is_options(cls: object) -> bool:
-    return isinstance(cls, type) and issubclass(cls, Options)
 
 
 def configured(task: Task, config: RunConfig, source: str) -> Workload:

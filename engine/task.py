@@ -73,8 +73,6 @@ class Identified(Protocol):
 
 
 class Splits(NamedTuple):
-    """The data of a task."""
-
     train: Dataset
     valid: Dataset
     skipped: tuple[BadExample, ...] = ()

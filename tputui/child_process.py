@@ -1,18 +1,38 @@
-"""A process of ours that works for a viewer: it ends when it is closed, and when the viewer's process ends."""
+"""A process of ours that works for another one: it ends when it is closed, and when the other process ends."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from tputui.exit_codes import ExitCode
+
 _CANCEL_S = 0.1
 """Seconds between two checks whether the user has cancelled."""
+
+
+_SET_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG."""
+
+
+def end_with(parent: int | None, number: signal.Signals) -> None:
+    """From now on the kernel sends this process a signal when its parent ends, even by SIGKILL; only Linux has the
+    call. Ends this process if that is not the process `parent` any more, or without one, if it has no parent."""
+    if sys.platform != "linux":
+        return
+    # Imported here so that viewers start faster.
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, number)
+    if os.getppid() == 1 if parent is None else os.getppid() != parent:
+        os._exit(ExitCode.FAILED)
 
 
 class Cancelled(Exception):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from tputui import __version__
 from tputui.check_result import CheckResult, Option, Problem, TaskDescription
+from tputui.child_process import end_with
 from tputui.config_diff import flatten
 from tputui.csv_cells import cells as csv_cells
-from tputui.environment import DEV, GOOGLE, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
+from tputui.environment import DEV, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
 from tputui.exit_codes import ExitCode
 from tputui.home_paths import expanded
 from tputui.observers.sinks import ResettableTotal, Sink
@@ -41,7 +42,6 @@ __all__ = [
     "DATA_SET_SOURCE",
     "DEV",
     "FOLLOWING",
-    "GOOGLE",
     "JOURNAL_SUFFIX",
     "LAYERS_MAX",
     "LAYER_TABLE_FILE",
@@ -74,6 +74,7 @@ __all__ = [
     "data_folder",
     "decode_line",
     "encode_layers",
+    "end_with",
     "expanded",
     "flatten",
     "follow_optimizers",

@@ -14,8 +14,6 @@ from tputui.reporting import becoming, open_new
 
 
 class Written(NamedTuple):
-    """A file on disk."""
-
     bytes: int
     sha256: str
 
@@ -67,7 +65,6 @@ class _Hashed:
             raise
 
     def write(self, content: Any) -> int:
-        """Appends."""
         self._sha256.update(content)
         try:
             return self._file.write(content)
@@ -76,7 +73,6 @@ class _Hashed:
             raise
 
     def flush(self) -> None:
-        """Flushes the buffer."""
         self._file.flush()
 
 

@@ -37,8 +37,6 @@ class SaveFailed(Exception):
 
 
 class SavedCheckpoint(NamedTuple):
-    """A checkpoint file."""
-
     path: str
     """Relative to the run directory."""
     bytes: int
@@ -52,8 +50,6 @@ class SavedCheckpoint(NamedTuple):
 
 
 class CheckpointStore:
-    """The checkpoints of a run."""
-
     unshared: SavedCheckpoint | None = None
     """The newest checkpoint, if another process ended before it could hear of it."""
 
@@ -93,7 +89,6 @@ class CheckpointStore:
         return SavedCheckpoint(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
 
     def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """The content of the file."""
         return _content(checkpoint, self._plan, self._identity)
 
     def weights(self, content: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -172,18 +167,7 @@ class CheckpointStore:
 
 def load(path: Path, plan: Plan) -> Checkpoint:
     """Reads a checkpoint that can be resumed under the plan. Raises `Refused` with every key that differs."""
-    try:
-        checksums.verified_digest(path)
-        content = torch_file.read(path)
-    except FileNotFoundError:
-        raise Refused([Problem("resume", f"{path}: no such checkpoint")]) from None
-    except checksums.DamagedFile as error:
-        raise Refused([Problem("resume", f"{path}: {error}")]) from None
-    except torch_file.UnreadableFile as error:
-        raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {error}")]) from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Refused([Problem("resume", f"{path}: cannot be read as a checkpoint: {reason}")]) from error
+    content = checksums.read_intact(path, "resume", "checkpoint", "a checkpoint")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         saved_format = content.get("format") if isinstance(content, dict) else None
         saved_format = saved_format if isinstance(saved_format, int | str | None) else type(saved_format).__name__

@@ -14,8 +14,10 @@ import re
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from engine import torch_file
+from engine.errors import Problem, Refused
 from tputui.reporting import read_small, write_file
 
 NAME = "SHA256SUMS"
@@ -78,6 +80,21 @@ def verified_digest(path: Path) -> str:
     sound = next((other for other in others if other.name != path.name and _is_sound(other, digests)), None)
     instead = f"{sound} is intact: use that one instead" if sound else "no intact checkpoint is beside it"
     raise DamagedFile(f"its bytes changed since it was saved, according to its sha256 in {NAME}; {instead}")
+
+
+def read_intact(path: Path, key: str, missing: str, kind: str) -> Any:
+    """The content of an intact file of `torch.save`. Raises `Refused` under a key: there is no such `missing`, or it
+    cannot be read as `kind`."""
+    try:
+        verified_digest(path)
+        return torch_file.read(path)
+    except FileNotFoundError:
+        raise Refused([Problem(key, f"{path}: no such {missing}")]) from None
+    except DamagedFile as error:
+        raise Refused([Problem(key, f"{path}: {error}")]) from None
+    except (torch_file.UnreadableFile, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise Refused([Problem(key, f"{path}: cannot be read as {kind}: {reason}")]) from error
 
 
 def _check_records(file: BinaryIO) -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """Progress of training."""
-
     epoch: int
     """The current epoch, from 1."""
     batch: int

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from engine import run_plan, torch_file
+from engine import run_plan
 from engine.checkpoint import checksums
 from engine.errors import Problem, Refused
 from engine.process import user_code
@@ -52,7 +52,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The description beside exported weights, `NAME.json`: everything needed to use them."""
 
     format: int
-    """Version of this format."""
     config: dict[str, Any]
     """The configuration of the training."""
     cwd: str
@@ -60,7 +59,6 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     weights: str
     """File that the weights were exported from."""
     step: int | None = None
-    """Training steps of the weights."""
     monitor: str | None = None
     """Validation meter of `figure`."""
     figure: float | None = None
@@ -68,13 +66,16 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def description_of(path: Path) -> Path:
-    """Path of the description of exported weights."""
     return path.with_suffix(".json")
 
 
 def read(path: Path) -> Weights:
     """The weights in a file. Raises `Refused` if there are none."""
-    content = _read_safetensors(path) if path.suffix == SAFETENSORS else _read_torch(path)
+    content = (
+        _read_safetensors(path)
+        if path.suffix == SAFETENSORS
+        else checksums.read_intact(path, "weights", "file", "weights")
+    )
     if isinstance(content, Mapping) and "learner" in content and "fingerprint" in content:
         return _of_checkpoint(path, content)
     if not _is_state(content):
@@ -241,7 +242,6 @@ def check_fit(weights_origin: Origin, weights: Weights) -> None:
 
 
 def has_safetensors() -> bool:
-    """Whether the package is installed."""
     return importlib.util.find_spec("safetensors") is not None
 
 
@@ -256,21 +256,6 @@ def _misfit(error: RuntimeError) -> str:
     """The first problem in an error of torch, as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     return lines[1] if len(lines) > 1 else lines[0]
-
-
-def _read_torch(path: Path) -> Any:
-    try:
-        checksums.verified_digest(path)
-        return torch_file.read(path)
-    except FileNotFoundError:
-        raise Refused([Problem("weights", f"{path}: no such file")]) from None
-    except checksums.DamagedFile as error:
-        raise Refused([Problem("weights", f"{path}: {error}")]) from None
-    except torch_file.UnreadableFile as error:
-        raise Refused([Problem("weights", f"{path}: cannot be read as weights: {error}")]) from error
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise Refused([Problem("weights", f"{path}: cannot be read as weights: {reason}")]) from error
 
 
 def _read_safetensors(path: Path) -> Any:

@@ -35,7 +35,6 @@ from tputui.reporting import one_line
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(
         prog="python -P -m engine.commands.describe", description=(__doc__ or "").partition("\n")[0]
     )

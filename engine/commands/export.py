@@ -106,7 +106,6 @@ def _description(learned: Weights, origin: Origin, source: Path) -> Description:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(
         prog="python -P -m engine.commands.export", description=(__doc__ or "").partition("\n")[0]
     )

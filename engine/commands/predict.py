@@ -110,14 +110,12 @@ class ArrayWriter(PredictionWriter):
         self._parts: dict[str, list[npt.NDArray[Any]]] = {}
 
     def add(self, indices: npt.NDArray[np.int64], arrays: Arrays) -> None:
-        """Stores the arrays of a batch."""
         for name, values in {EXAMPLE: indices, **arrays}.items():
             self._parts.setdefault(name, []).append(values)
         self.columns = list(self._parts)
         self.rows += len(indices)
 
     def close(self) -> None:
-        """Writes the file."""
         np.savez_compressed(self._file, **{name: np.concatenate(parts) for name, parts in self._parts.items()})  # type: ignore[arg-type]
 
 
@@ -230,7 +228,6 @@ class PredictionScorer:
         self._judged: dict[str, list[npt.NDArray[Any]]] = {}
 
     def add(self, predictions: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> None:
-        """Adds a batch."""
         if self.why_not is not None:
             return
         try:
@@ -486,7 +483,6 @@ def _fetch(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(
         prog="python -P -m engine.commands.predict", description=(__doc__ or "").partition("\n")[0]
     )

@@ -11,7 +11,6 @@ Standard output stays free for data, and standard error for prints of libraries.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 import traceback
@@ -23,14 +22,12 @@ import msgspec
 from engine.errors import Refused
 from tputui.config import ConfigError
 from tputui.engine_api import ExitCode
-from tputui.reporting import text_of
+from tputui.reporting import text_of, write_all
 
 PROGRESS_INTERVAL_S = 2.0
 
 
 class ProgressWriter:
-    """Writes the reports of a command."""
-
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`fd` is the descriptor to write to: a pipe of the starting process, or 2."""
         self._fd = fd
@@ -49,7 +46,6 @@ class ProgressWriter:
         self._write({"note": text})
 
     def result(self, value: dict[str, Any]) -> None:
-        """Reports the result."""
         self._write({"result": value})
 
     def error(self, text: str) -> None:
@@ -57,11 +53,9 @@ class ProgressWriter:
         self._write({"error": text})
 
     def _write(self, message: dict[str, Any]) -> None:
-        left = msgspec.json.encode(message) + b"\n"
         # The reader may be gone; the work does not depend on it.
         with contextlib.suppress(BrokenPipeError):
-            while left:
-                left = left[os.write(self._fd, left) :]
+            write_all(self._fd, msgspec.json.encode(message) + b"\n")
 
 
 def run_command(writer: ProgressWriter, work: Callable[[], dict[str, Any]]) -> ExitCode:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from engine.data import file_readers
 from engine.data.options import ArrayData
-from engine.data.rows import Ints, Rows
+from engine.data.rows import Ints, RowDataset, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
 from engine.task import Splits
 
@@ -53,36 +53,27 @@ def load_test(options: ArrayData, classes: Sequence[str] | None = None) -> Array
 
 
 def _all(source: str, rows: Rows) -> Arrays:
-    return Arrays(source, _features(source, rows), rows, np.arange(len(rows), dtype=np.int64))
+    return Arrays(source, _features(source, rows), rows, rows.every)
 
 
 def _features(source: str, rows: Rows) -> npt.NDArray[Any]:
     return file_readers.map_array(source) if rows.features is None else rows.features
 
 
-class Arrays:
+class Arrays(RowDataset):
     """A dataset of feature rows with their labels. A row with NaN or infinity is a bad example."""
 
     def __init__(self, source: str, features: npt.NDArray[Any], rows: Rows, which: Ints) -> None:
         """`which` selects the examples among `rows`; `source` names the file of the features in messages."""
-        self.rows = rows
-        """All rows, including those of the other split."""
-        self.which = which
-        """[examples] row of each example in `rows`."""
+        super().__init__(rows, which)
         self._source = source
         self._features = features
         # Rows of a `.npy` file are found by their number in the file; `rows.features` holds the usable rows only.
         numbers = rows.names.numbers if rows.features is None else None
         self._places = which if numbers is None else numbers[which]
-        self._labels = None if rows.labels is None else rows.labels[which]
-
-    def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Columns [len(indices)] that identify these examples to the user, by name."""
-        return self.rows.identities(self.which[indices])
 
     @property
     def num_features(self) -> int:
-        """Features of a row."""
         return math.prod(self._features.shape[1:])
 
     def moments(self) -> Moments:
@@ -105,11 +96,8 @@ class Arrays:
             return Moments(total, np.ones_like(total))
         return Moments(shift + total / count, np.sqrt(np.maximum(squares / count - (total / count) ** 2, 0)))
 
-    def __len__(self) -> int:
-        return len(self._places)
-
     def fetch(self, indices: Ints) -> dict[str, torch.Tensor]:
-        """`features` [n, ...], float32 or integer, and `label` ([n] int64 or [n, columns] float32) if there are labels.
+        """`features` [n, ...], float32 or integer, and `label` if there are labels.
 
         Raises `BadExample` for a row with NaN or infinity.
         """
@@ -124,10 +112,7 @@ class Arrays:
                 index = int(indices[wrong[0]])
                 where = f"{self._source} row {int(self._places[index])}"
                 raise BadExample(index, where, "the features hold NaN or infinity")
-        tensors = {"features": torch.from_numpy(values)}
-        if self._labels is not None:
-            tensors["label"] = torch.from_numpy(self._labels[indices])
-        return tensors
+        return self._with_labels({"features": torch.from_numpy(values)}, indices)
 
 
 def _native(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

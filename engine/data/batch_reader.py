@@ -29,8 +29,6 @@ READ, DECODE, COLLATE, COPY = "read", "decode", "collate", "copy"
 
 
 class _ThreadTimes(threading.local):
-    """What one thread measures."""
-
     def __init__(self) -> None:
         self.times: StageTimes | None = None
         self.nested_s = 0.0

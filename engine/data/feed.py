@@ -44,8 +44,6 @@ class DatasetError(Exception):
 
 
 class Batch(NamedTuple):
-    """A batch on the device."""
-
     tensors: dict[str, torch.Tensor]
     """Each [global_batch, ...], sharded over the cores."""
     real: torch.Tensor | None
@@ -189,8 +187,6 @@ class Feed:
 
 
 class BatchFeeds:
-    """The feeds of a run."""
-
     def __init__(self, plan: Plan, splits: Splits, own_cores: range, put: Put, on_skipped: OnBadExample) -> None:
         """`own_cores` are the indices of the cores that are fed, `put` moves their rows to the device, and `on_skipped`
         is called for every example that is left out.

@@ -146,7 +146,6 @@ def _parquet(path: Path, name: str) -> pl.DataFrame:
 
 
 def _without_blank_end(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without blank lines at its end."""
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     end = frame.height
     while end and blank[end - 1]:
@@ -191,11 +190,12 @@ def read_folders(options: SourceOptions) -> Raw:
     """
     root = _root(options.source)
     parts = [name for name in _folders(root) if name.lower() in SPLITS]
-    rows = [(split, row) for split in parts or [""] for row in _class_rows(root / split)]
+    classes = [(split, name) for split in parts or [""] for name in _folders(root / split)]
+    rows = [(split, name, path) for split, name in classes for path in _images(root / split / name)]
     if not rows:
         refuse(f"{options.source} has no folders of images named by class, such as {options.source}/cat/1.png")
-    frame = pl.DataFrame({FOLDER_LABEL: [row[0] for _, row in rows], FOLDER_SPLIT: [split for split, _ in rows]})
-    return _raw(options.source, root, frame, [row[1] for _, row in rows])
+    frame = pl.DataFrame({FOLDER_LABEL: [name for _, name, _ in rows], FOLDER_SPLIT: [split for split, _, _ in rows]})
+    return _raw(options.source, root, frame, [path for _, _, path in rows])
 
 
 def has_splits(source: str) -> bool:
@@ -244,10 +244,6 @@ def _root(source: str) -> Path:
 def _folders(root: Path) -> list[str]:
     with os.scandir(root) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-
-
-def _class_rows(root: Path) -> list[tuple[str, str]]:
-    return [(name, path) for name in _folders(root) for path in _images(root / name)]
 
 
 def _images(root: Path) -> list[str]:

@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate
 
 from engine.data.batch_reader import DECODE, READ, stage
 from engine.data.options import ImageData
-from engine.data.rows import Ints, Rows
+from engine.data.rows import Ints, RowDataset, Rows
 from engine.data.sources import open_inputs, open_test, split_rows
 from engine.errors import BadExample
 from engine.task import Splits
@@ -45,8 +45,6 @@ class UnreadableImage(Exception):
 
 
 class Shape(NamedTuple):
-    """The shape that images are resized to."""
-
     channels: int
     height: int
     width: int
@@ -206,7 +204,6 @@ class PixelLayer(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
@@ -242,16 +239,6 @@ class ImageCache:
     def caches(self) -> bool:
         """Whether every row is decoded once and kept."""
         return self.needed_bytes <= self._options.cache_mb * MIB
-
-    @property
-    def arithmetic(self) -> str:
-        """Why rows are kept or not, as a sentence."""
-        per_row = sum(layer.row_bytes for layer in self._layers.values())
-        verdict = "kept in memory" if self.caches else "decoded again in each epoch"
-        return (
-            f"{len(self.rows):,} examples of {per_row:,} bytes are {self.needed_bytes / MIB:,.1f} MiB; "
-            f"cache_mb = {self._options.cache_mb:,}: {verdict}"
-        )
 
     def fetch(self, wanted: Ints) -> dict[str, torch.Tensor]:
         """`image`, `mask` and `depth` of the rows, [n, channels, height, width] each. Raises `BadExample` with the
@@ -350,20 +337,16 @@ def layers(rows: Rows, options: ImageData) -> dict[str, PixelLayer]:
     }
 
 
-class Images:
+class Images(RowDataset):
     """A dataset of some rows of an image cache, fetched by their index among these."""
 
     parallel = True
     """Decoding is faster with several threads."""
 
     def __init__(self, store: ImageCache, which: Ints) -> None:
+        super().__init__(store.rows, which)
         self.store = store
         """Shared by both splits, so that each image is decoded once."""
-        self.which = which
-        """[examples] row of each example in `store.rows`."""
-
-    def __len__(self) -> int:
-        return len(self.which)
 
     def fetch(self, indices: Ints) -> dict[str, torch.Tensor]:
         """Tensors by name, as far as the source has them:
@@ -384,20 +367,13 @@ class Images:
             raise BadExample(index, bad.where, bad.why) from bad
         if "depth" in tensors:
             tensors["depth_valid"] = (tensors["depth"] > 0).to(torch.uint8)
-        labels = self.store.rows.labels
-        if labels is not None:
-            tensors["label"] = torch.from_numpy(labels[rows])
-        return tensors
-
-    def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Columns [len(indices)] that identify these examples to the user, by name."""
-        return self.store.rows.identities(self.which[indices])
+        return self._with_labels(tensors, indices)
 
     def name(self, index: int) -> str:
         """The name of an example: its id, or source and row."""
         row = int(self.which[index])
-        ids = self.store.rows.ids
-        return ids[row] if ids is not None else self.store.rows.names.place(row)
+        ids = self.rows.ids
+        return ids[row] if ids is not None else self.rows.names.place(row)
 
 
 def load(options: ImageData, seed: int) -> Splits:
@@ -419,7 +395,7 @@ def load_test(options: ImageData, classes: Sequence[str] | None = None) -> Image
 
 
 def _all(rows: Rows, options: ImageData) -> Images:
-    return Images(ImageCache(rows, options), np.arange(len(rows), dtype=np.int64))
+    return Images(ImageCache(rows, options), rows.every)
 
 
 def scaled(pixels: torch.Tensor, mean: float = 0.5, std: float = 0.5) -> torch.Tensor:

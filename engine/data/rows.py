@@ -11,13 +11,16 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from engine.errors import BadExample, BadSource
+
+if TYPE_CHECKING:
+    import torch
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,8 +29,6 @@ TRAIN, VALID, TEST = ("train", "training"), ("valid", "val", "validation"), ("te
 
 
 class Raw(NamedTuple):
-    """A source as it was read."""
-
     source: str
     """The file or folder as the user wrote it."""
     frame: pl.DataFrame
@@ -79,7 +80,6 @@ class Names:
         return f"{source} {self.unit} {number}" + (f", {called} {column}" if column else "")
 
     def take(self, rows: Ints) -> Names:
-        """The names of these rows."""
         numbers = rows if self.numbers is None else self.numbers[rows]
         own = None if self.own is None else [self.own[row] for row in rows]
         sources = None if self.sources is None else [self.sources[row] for row in rows]
@@ -92,7 +92,6 @@ class Rows:
 
     names: Names
     count: int
-    """Number of rows."""
     folder: str = ""
     """Folder that the paths in `files` begin with."""
     files: dict[str, list[str]] = field(default_factory=dict)
@@ -120,10 +119,14 @@ class Rows:
     dropped: tuple[BadExample, ...] = ()
     """Rows that were left out because they cannot be used."""
     notes: tuple[str, ...] = ()
-    """Notes on the source for the user."""
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def every(self) -> Ints:
+        """[rows] the numbers of all rows."""
+        return np.arange(self.count, dtype=np.int64)
 
     def identities(self, which: Ints) -> dict[str, npt.NDArray[Any]]:
         """Columns [len(which)] that identify these rows to the user, by name: `id` if there are ids, `file` and, for
@@ -137,6 +140,30 @@ class Rows:
         if self.names.numbers is not None and (self.spans is not None or not columns):
             columns[self.names.unit] = self.names.numbers[which]
         return columns
+
+
+class RowDataset:
+    """Base of the datasets of some rows of a source, which the subclasses fetch."""
+
+    def __init__(self, rows: Rows, which: Ints) -> None:
+        self.rows = rows
+        """All rows, including those of the other split."""
+        self.which = which
+        """[examples] row of each example in `rows`."""
+        self._labels: npt.NDArray[Any] | None = None if rows.labels is None else rows.labels[which]
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
+        """Columns [len(indices)] that identify these examples to the user, by name."""
+        return self.rows.identities(self.which[indices])
+
+    def _with_labels(self, tensors: dict[str, torch.Tensor], indices: Ints) -> dict[str, torch.Tensor]:
+        """The tensors and, if there are labels, `label`: int64 [n], or float32 [n, columns]."""
+        import torch
+
+        return tensors if self._labels is None else {**tensors, "label": torch.from_numpy(self._labels[indices])}
 
 
 MOST_SHOWN = 10

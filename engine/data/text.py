@@ -6,16 +6,19 @@ is built from the training texts only. Importing this module does not import tor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.data.file_readers import source_path
 from engine.data.options import TextData
-from engine.data.rows import Ints, Rows
+from engine.data.rows import Ints, RowDataset, Rows, refuse
 from engine.data.sources import open_inputs, open_test, split_rows
 from engine.task import Splits
 from tputui.engine_api import expanded
@@ -23,12 +26,7 @@ from tputui.reporting import write_file
 
 if TYPE_CHECKING:
     import torch
-import json
-import re
-from collections import Counter
-from collections.abc import Iterable
 
-from engine.data.rows import refuse
 
 WORD = re.compile(r"\w+(?:'\w+)*")
 PADDING, UNKNOWN = 0, 1
@@ -113,40 +111,26 @@ def encode(texts: Sequence[str], vocabulary: Vocabulary, length: int, pad: str =
     return Encoded(padded, lengths)
 
 
-class Texts:
+class Texts(RowDataset):
     """A dataset of encoded texts, held in memory with four bytes per word."""
 
     def __init__(self, encoded: Encoded, rows: Rows, which: Ints, vocabulary: Vocabulary) -> None:
         """`encoded` holds the texts `which` of `rows`, in that order."""
+        super().__init__(rows, which)
         self.vocabulary = vocabulary
         """Maps words to numbers."""
         self._encoded = encoded
-        self.rows = rows
-        """All rows, including those of the other split."""
-        self.which = which
-        """[examples] row of each example in `rows`."""
-        self._labels: npt.NDArray[Any] | None = None if rows.labels is None else rows.labels[which]
         self._texts: list[str] = [rows.texts[row] for row in which] if rows.texts is not None else []
 
-    def __len__(self) -> int:
-        return len(self._encoded.lengths)
-
     def fetch(self, indices: Ints) -> dict[str, torch.Tensor]:
-        """`words` int64 [n, length], `length` int64 [n] and, if there are labels, `label` ([n] int64 or [n, columns]
-        float32)."""
+        """`words` int64 [n, length], `length` int64 [n], and `label` if there are labels."""
         import torch
 
         tensors = {
             "words": torch.from_numpy(self._encoded.words[indices].astype(np.int64)),
             "length": torch.from_numpy(self._encoded.lengths[indices]),
         }
-        if self._labels is not None:
-            tensors["label"] = torch.from_numpy(self._labels[indices])
-        return tensors
-
-    def identities(self, indices: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Columns [len(indices)] that identify these examples to the user, by name."""
-        return self.rows.identities(self.which[indices])
+        return self._with_labels(tensors, indices)
 
     def name(self, index: int) -> str:
         """The first 60 characters of a text."""
@@ -162,20 +146,12 @@ def load(options: TextData, seed: int) -> Splits:
 
 def inputs(options: TextData, source: Path, vocabulary: Vocabulary, classes: Sequence[str] | None = None) -> Texts:
     """The texts of a user's table for predictions, with labels if it has them. Raises as `load` does."""
-    return _all(options, open_inputs(options, source, classes), vocabulary)
+    return _texts(options, open_inputs(options, source, classes), None, vocabulary)
 
 
 def load_test(options: TextData, vocabulary: Vocabulary, classes: Sequence[str] | None = None) -> Texts:
     """The test split of the options' source. Raises as `load` does, also if there is none."""
-    return _all(options, open_test(options, classes), vocabulary)
-
-
-def vocabulary_of(options: TextData, seed: int) -> Vocabulary:
-    """The vocabulary in the options' file, or that of the training texts. Raises as `load` does."""
-    if options.vocabulary:
-        return Vocabulary.load(expanded(source_path(options.vocabulary)))
-    parts = split_rows(options, seed)
-    return _vocabulary(options, parts.rows, parts.train)
+    return _texts(options, open_test(options, classes), None, vocabulary)
 
 
 def _vocabulary(options: TextData, rows: Rows, train: Ints) -> Vocabulary:
@@ -185,11 +161,8 @@ def _vocabulary(options: TextData, rows: Rows, train: Ints) -> Vocabulary:
     return Vocabulary.of((rows.texts[row] for row in train), options.max_words, options.min_count)
 
 
-def _all(options: TextData, rows: Rows, vocabulary: Vocabulary) -> Texts:
-    return _texts(options, rows, np.arange(len(rows), dtype=np.int64), vocabulary)
-
-
-def _texts(options: TextData, rows: Rows, which: Ints, vocabulary: Vocabulary) -> Texts:
+def _texts(options: TextData, rows: Rows, which: Ints | None, vocabulary: Vocabulary) -> Texts:
     assert rows.texts is not None
+    which = rows.every if which is None else which
     encoded = encode([rows.texts[row] for row in which], vocabulary, options.length, options.pad)
     return Texts(encoded, rows, which, vocabulary)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import resource
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,14 +20,12 @@ from typing import NoReturn
 from engine.errors import PEER_LOST, Unable
 from engine.launch.plan import LaunchPlan, make_plan
 from engine.launch.supervisor import StoppedEarly, StopSignal, SupervisorPipe
-from engine.process.parent import die_with
-from tputui.engine_api import ExitCode, HostFailed, LaunchFailed, run_clock
+from tputui.engine_api import ExitCode, HostFailed, LaunchFailed, end_with, run_clock
 from tputui.reporting import RunNotFound, held, read_manifest
 from tputui.reporting import events as ev
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -P -m engine.launch", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run_dir", type=Path, help="run directory with its manifest")
     parser.add_argument("--host", type=int, default=0, help="index of this host in the run")
@@ -36,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--log", type=Path, help="file for warnings")
     arguments = parser.parse_args(argv)
     if arguments.parent is not None:
-        die_with(arguments.parent)
+        end_with(arguments.parent, signal.SIGKILL)
     logging.basicConfig(filename=arguments.log, format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
     pipe = SupervisorPipe(arguments.report_fd)
     stop = StopSignal(arguments.host)

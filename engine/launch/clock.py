@@ -34,8 +34,6 @@ _IDLE_POLL_S = 0.2
 
 
 class Offset(NamedTuple):
-    """A measured offset."""
-
     offset_s: float
     """Seconds that the clock of this host is ahead."""
     error_s: float
@@ -73,7 +71,6 @@ class ClockServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops answering."""
         self._closing.set()
         self._thread.join(_ANSWER_S)
 

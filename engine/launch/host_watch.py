@@ -38,8 +38,6 @@ _log = logging.getLogger(__name__)
 
 
 class HostWatch:
-    """One host's view of the others."""
-
     def __init__(
         self,
         index: int,
@@ -84,7 +82,6 @@ class HostWatch:
         return len(self._names)
 
     def start(self) -> None:
-        """Connects the launchers, and starts the threads."""
         if not self._index and self._num_hosts > 1:
             server = launcher_links.LinkServer(self._joined, self._lost_launcher)
             self._store.set(launcher_links.PORT, str(server.port))

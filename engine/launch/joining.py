@@ -42,11 +42,9 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     host: str
-    """Host name."""
     address: str
     """Its address in the network of the hosts."""
     digest: str
-    """Digest of its configuration."""
     token: str
     """Random, to distinguish two launchers on one host."""
 
@@ -60,14 +58,11 @@ class NotJoined(Unable):
 
 
 class Joined(NamedTuple):
-    """All hosts have met."""
-
     hosts: list[Registration]
     """All hosts, by index."""
     waited_s: float
 
     def address(self, index: int) -> str:
-        """The address of a host."""
         return self.hosts[index].address
 
 
@@ -84,7 +79,6 @@ class Patience:
 
     @property
     def waited_s(self) -> float:
-        """Seconds so far."""
         return time.monotonic() - self._began
 
     def check(self, no_answer: str = "") -> None:
@@ -130,11 +124,12 @@ class Joining:
             self._abort(str(error), ExitCode.STOPPED)
             raise
         except RuntimeError as error:
-            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
             if self._store is None:
-                text = f"what answers at {where} is not host 0 of a run ({_first(error)}); check --rdzv-endpoint, and "
-                raise NotJoined(text + "whether another program uses the port") from None
-            raise NotJoined(f"the connection to host 0 at {where} broke off: {_first(error)}") from None
+                raise NotJoined(
+                    f"what answers at {plan.where} is not host 0 of a run ({_first(error)}); check --rdzv-endpoint, "
+                    "and whether another program uses the port"
+                ) from None
+            raise NotJoined(f"the connection to host 0 at {plan.where} broke off: {_first(error)}") from None
 
     def _join(self, endpoint: tuple[str, int]) -> Joined:
         plan = self._plan
@@ -142,9 +137,10 @@ class Joining:
         store = self._store = stores.connect(endpoint, plan.launch.lost_after_s)
         name = stores.put_first(store, "run", plan.run)
         if name != plan.run:
-            where = f"{plan.endpoint[0]}:{plan.endpoint[1]}"
             self._store = None
-            text = f"host 0 at {where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
+            text = (
+                f"host 0 at {plan.where} runs {name!r}, but this host was started for {plan.run!r}; give all hosts one "
+            )
             raise NotJoined(text + "--name, and each run an endpoint of its own", ExitCode.USAGE)
         registration = Registration(
             index=plan.index,
@@ -215,13 +211,12 @@ class Joining:
 
     def _check_time(self) -> None:
         """Reports missing hosts when that is due. Raises `NotJoined` when the time is over."""
-        where, no_answer = f"{self._plan.endpoint[0]}:{self._plan.endpoint[1]}", ""
+        no_answer = ""
         if self._store is None:
-            no_answer = f"host 0 does not answer at {where} ({self._no_answer})"
+            no_answer = f"host 0 does not answer at {self._plan.where} ({self._no_answer})"
         self._patience.check(no_answer)
 
     def _joined(self) -> list[int]:
-        """The hosts that have registered."""
         if self._store is None:
             # Which other hosts wait too, only host 0 could know.
             return [self._plan.index]

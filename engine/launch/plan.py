@@ -15,15 +15,12 @@ from tputui.reporting import Manifest
 
 
 class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The launch of one run on one of its hosts."""
-
     run_dir: Path
     run: str
     """Name of the run, the same on every host."""
     config: dict[str, Any]
     """The whole configuration of the run."""
     index: int
-    """Index of this host."""
     launch: LaunchConfig
     """The table `[launch]`, with the number of hosts and the endpoint resolved."""
     endpoint: tuple[str, int]
@@ -33,8 +30,12 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def num_hosts(self) -> int:
-        """Number of hosts."""
         return self.launch.num_hosts
+
+    @property
+    def where(self) -> str:
+        """The endpoint, for messages."""
+        return f"{self.endpoint[0]}:{self.endpoint[1]}"
 
     @property
     def flat_config(self) -> dict[str, str]:
@@ -44,7 +45,6 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Digest of `flat_config`."""
         return hashlib.sha256(msgspec.json.encode(sorted(self.flat_config.items()))).hexdigest()[:16]
 
 

@@ -105,7 +105,6 @@ def put_first(store: Store, key: str, value: str) -> str:
 
 
 def take(store: Store, key: str) -> str:
-    """The value of a key that is set."""
     return bytes(store.get(key)).decode("utf-8", "replace")
 
 

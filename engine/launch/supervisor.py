@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from types import FrameType
 from engine.errors import Unable
 from tputui.engine_api import ExitCode, launch_messages
 from tputui.reporting import events as ev
+from tputui.reporting import write_all
 
 
 class SupervisorPipe:
@@ -27,13 +27,10 @@ class SupervisorPipe:
         self.send(launch_messages.of_event(event))
 
     def send(self, message: launch_messages.Message) -> None:
-        """Sends a message."""
         if self._fd is None:
             return
-        line = launch_messages.encode(message)
         with self._lock, contextlib.suppress(OSError):
-            while line:
-                line = line[os.write(self._fd, line) :]
+            write_all(self._fd, launch_messages.encode(message))
 
 
 class StoppedEarly(Unable):

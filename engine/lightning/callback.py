@@ -25,7 +25,6 @@ from engine.loop import network
 from engine.loop.artifacts import RunArtifacts
 from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.events import EventEmitter
-from engine.loop.non_finite_policy import enforce_finite
 from engine.loop.reporting import StepReporter
 from engine.memory.layer_table import Recorder
 from engine.parallel.base import Strategy
@@ -115,7 +114,6 @@ class LoopCallback(Callback):
         self._layers = Recorder(pl_module)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Begins the epoch."""
         self._begin_epoch()
         # Lightning has just reset its logged values, and would reset them again in the first training step that logs,
         # as a part of the step's program, which would then be compiled again in the second epoch.
@@ -270,7 +268,6 @@ class LoopCallback(Callback):
             self._events.warn(warning)
 
     def _serve_requests(self) -> None:
-        """Serves pending requests, all with one save."""
         if not self._requests.is_pending:
             return
         requests = self._events.take_traces(self._requests.take())
@@ -281,8 +278,7 @@ class LoopCallback(Callback):
     def _check_finite(self) -> None:
         """Ends training if the loss is not finite and the configuration says so. Raises `NotFinite`."""
         steps = self._reporter.steps
-        policy = self._plan.config.non_finite.policy
-        enforce_finite(policy, steps.not_finite, self.position, steps.report_pending, self._manager)
+        self._manager.enforce_finite(steps.not_finite, self.position, steps.report_pending)
 
     def _state(self) -> Checkpoint:
         """Our part of the state; Lightning's own is added by the store."""

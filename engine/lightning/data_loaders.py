@@ -43,8 +43,6 @@ class ResumableSampler:
 
 
 class LoaderInfo(NamedTuple):
-    """Sizes of an epoch of a loader."""
-
     examples: int
     batches: int
     """Batches that are used."""

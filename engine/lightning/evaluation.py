@@ -23,8 +23,6 @@ STEPS = {"valid": "validation_step", "test": "test_step"}
 
 
 class Evaluated(NamedTuple):
-    """The result on a split."""
-
     figures: dict[str, float]
     """What the module logged, under the names of the run's meters."""
     examples: int | None

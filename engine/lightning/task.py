@@ -171,7 +171,6 @@ def argument_problems(table: str, cls: type[Any], arguments: dict[str, Any], off
 
 
 def takes_argument(cls: type[Any], name: str) -> bool:
-    """Whether the class takes an argument of that name."""
     return name in inspect.signature(cls).parameters
 
 

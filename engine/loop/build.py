@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,39 +52,20 @@ class RunContext(NamedTuple):
     """Of the requests that this process has received; by default none has been."""
 
 
-def strategy(plan: Plan) -> Strategy:
-    """Opens the cores of the plan, for the calling thread. Raises `Unable` if they cannot be opened."""
-    config = plan.config
-    with _opening(plan):
-        if config.num_cores == 1:
-            return Single(config.core_ids[0], hardware.device_index(config, plan.machine))
-        return Spmd(config.num_cores)
-
-
-def replica(plan: Plan, place: RankSocket, device_index: int) -> Strategy:
-    """Opens one core of this process, for the calling thread, and waits for the other ranks.
-
-    Raises `Unable` if it cannot be opened, and `PeerLost`.
-    """
-    with _opening(plan):
-        return Replica(place, device_index)
-
-
-def strategy_over_hosts(plan: Plan, place: RankSocket) -> Strategy:
-    """Opens the cores of this host, which one process drives, for the calling thread, and waits for the other hosts.
+def strategy(plan: Plan, place: RankSocket | None = None, device_index: int = 0) -> Strategy:
+    """Opens the cores of this process, for the calling thread: all of the plan, or with a `place` those of one rank, of
+    which it waits for the others. Under `replica` that is the core `device_index`.
 
     Raises `Unable` if they cannot be opened, and `PeerLost`.
     """
-    with _opening(plan):
-        if plan.config.device.strategy == "replica":
-            return Replica(place)
-        return SpmdOverHosts(place, plan.config.num_cores)
-
-
-@contextmanager
-def _opening(plan: Plan) -> Iterator[None]:
+    config = plan.config
     try:
-        yield
+        if place is not None:
+            is_replica = config.device.strategy == "replica"
+            return Replica(place, device_index) if is_replica else SpmdOverHosts(place, config.num_cores)
+        if config.num_cores == 1:
+            return Single(config.core_ids[0], hardware.device_index(config, plan.machine))
+        return Spmd(config.num_cores)
     except (RuntimeError, IndexError) as error:
         first = str(error).strip().splitlines()[0]
         raise Unable(

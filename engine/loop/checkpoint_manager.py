@@ -85,12 +85,22 @@ class CheckpointManager:
             return "this run has no checkpoint to resume from"
         return f"{CHECKPOINTS}/{LAST} contains step {self._good_step}"
 
-    def save_not_finite(self) -> str:
-        """Saves before training ends because a value is NaN or infinite; returns where, as the end of a sentence.
-
-        Raises `SaveFailed`.
+    def enforce_finite(self, not_finite: str | None, at: Position, report: Callable[[Position], None]) -> None:
+        """Ends training, if `non_finite.policy` says so, at a loss or a gradient that is NaN or infinite: raises
+        `NotFinite`. `not_finite` says which value is. `report` reports every step up to `at` before.
         """
-        return f"saved as {self._save('non-finite', best=False).path}{self._unfit_suffix}"
+        policy = self._config.non_finite.policy
+        if not_finite is None or policy == "continue":
+            return
+        report(at)
+        ended = f"{not_finite}; training ended after step {at.step} (non_finite.policy = {policy})"
+        if policy != "save-stop":
+            raise NotFinite(f"{ended} without a save; {self.good()}")
+        try:
+            saved = self._save("non-finite", best=False)
+        except SaveFailed as error:
+            raise NotFinite(f"{ended}; {error}; {self.good()}") from error
+        raise NotFinite(f"{ended}; saved as {saved.path}{self._unfit_suffix}")
 
     def _save_epoch(self, requests: list[Request], *, best: bool, required: bool) -> SavedCheckpoint | None:
         try:

@@ -32,8 +32,6 @@ _Present = npt.NDArray[np.bool_] | None
 
 
 class EvalResult(NamedTuple):
-    """The result of an evaluation."""
-
     meters: dict[str, ev.MeterReading]
     scores: dict[str, float]
     pictures: list[Picture]
@@ -44,8 +42,6 @@ class EvalResult(NamedTuple):
 
 
 class EvalReporter:
-    """Runs evaluation steps and reports them."""
-
     def __init__(self, plan: Plan, strategy: Strategy, events: EventEmitter, coordinator: Coordinator) -> None:
         self.buffer = make_buffer(plan, strategy, plan.task.meters)
         self._events = events
@@ -60,7 +56,6 @@ class EvalReporter:
         return self._detector.found
 
     def begin(self) -> None:
-        """Begins an evaluation."""
         self.buffer.restart()
         self._collector.restart()
         self._events.restart_pace()
@@ -118,7 +113,6 @@ class EvalCollector:
         self.restart()
 
     def restart(self) -> None:
-        """Begins an evaluation."""
         self._pending: list[tuple[dict[str, torch.Tensor], _Present]] = []
         self._judged: list[Arrays] = []
         self._num_batches = 0

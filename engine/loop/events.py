@@ -87,16 +87,13 @@ class EventEmitter:
         self._reported_compile_s = 0.0
 
     def emit(self, event: ev.Event) -> None:
-        """Writes an event to the journal."""
         self._reporter.emit(event)
 
     @property
     def step(self) -> int:
-        """Newest step."""
         return self.progress.step
 
     def warn(self, text: str) -> None:
-        """Emits a warning for the user."""
         self.emit(ev.WarningRaised(t=time.time(), text=text))
 
     def take_traces(self, requests: list[Request]) -> list[Request]:

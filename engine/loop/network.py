@@ -127,7 +127,6 @@ class Ties(NamedTuple):
 
 
 def ties(module: nn.Module) -> Ties:
-    """The tied parameters of a module."""
     sizes = {name: parameter.numel() for name, parameter in module.named_parameters(remove_duplicate=False)}
     groups = [names for names in _names_by_parameter(module) if len(names) > 1]
     return Ties(groups, sizes, _num_parameters(module))
@@ -199,7 +198,6 @@ def _scale_variance(module: nn.Module, factor: float) -> None:
 
 
 def _names_by_parameter(module: nn.Module) -> list[list[str]]:
-    """The names of each parameter."""
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)

@@ -113,13 +113,10 @@ class _Bundle(NamedTuple):
     states: list[State]
 
     def state(self, name: str) -> list[Tensor]:
-        """The state of that name of each parameter."""
         return [state[name] for state in self.states]
 
 
 class _Rule(NamedTuple):
-    """How an optimizer updates a bundle."""
-
     state_names: Callable[[Group], list[str]]
     """Names in the state of a parameter: `step` is a count, anything else a tensor of the parameter's shape."""
     numbers: Callable[[Group, int], list[float]]

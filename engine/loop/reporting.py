@@ -109,12 +109,10 @@ class StepReporter:
                 self.flush()
 
     def flush(self) -> None:
-        """Completes a report that has begun."""
         self._fetch()
         self._emit()
 
     def report_pending(self, at: Position) -> None:
-        """Reports every step up to `at`."""
         self.flush()
         if self.buffer.pending:
             self._detached = at, self._lr(at), self.buffer.detach()

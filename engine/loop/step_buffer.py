@@ -74,11 +74,9 @@ class Meters:
         return {name: meter.reading() for name, meter in self._meters.items() if meter.count}
 
     def state(self) -> dict[str, list[float]]:
-        """State for `restore`."""
         return {name: [meter.val, meter.sum, float(meter.count)] for name, meter in self._meters.items()}
 
     def restore(self, state: dict[str, list[float]]) -> None:
-        """Continues from a saved state."""
         for name, (val, total, count) in state.items():
             meter = self._meters[name]
             meter.val, meter.sum, meter.count = val, total, int(count)
@@ -96,8 +94,6 @@ class Detached(NamedTuple):
 
 
 class FetchedSteps(NamedTuple):
-    """The values of steps that were fetched."""
-
     sums: Float32s
     """[steps, cores] sum of the first meter over the examples of each core."""
     means: Float32s

@@ -39,8 +39,6 @@ class Evaluation(NamedTuple):
 
 
 class TrainStep:
-    """The trained network with its optimizer."""
-
     def __init__(self, plan: Plan, strategy: Strategy, examples: Dataset) -> None:
         """Makes the network with the weights of the seed on the device; `examples` give lazy layers their shapes.
 
@@ -66,12 +64,10 @@ class TrainStep:
 
     @property
     def num_parameters(self) -> int:
-        """Number of trainable parameters."""
         return sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
 
     @property
     def buffer_names(self) -> frozenset[str]:
-        """Names of the network's buffers."""
         return frozenset(name for name, _ in self.model.named_buffers())
 
     def take_gradient_norm(self) -> torch.Tensor | None:

@@ -22,7 +22,6 @@ from engine.loop.artifacts import RunArtifacts
 from engine.loop.checkpoint_manager import CheckpointManager
 from engine.loop.evaluation import EvalReporter, EvalResult
 from engine.loop.events import EventEmitter
-from engine.loop.non_finite_policy import enforce_finite
 from engine.loop.optimizer import learning_rate
 from engine.loop.reporting import StepReporter
 from engine.loop.train_step import TrainStep
@@ -86,7 +85,6 @@ class Trainer:
         self.events.progress.step = self.position.step
 
     def begin(self) -> None:
-        """Reports what is to be trained."""
         config, at = self._plan.config, self.position
         self.events.begin_training(
             at,
@@ -294,8 +292,7 @@ class Trainer:
         """Ends training if a loss or gradient is not finite and the configuration says so. Raises `NotFinite`."""
         if self._is_complete:
             not_finite = self.reporter.not_finite or self._evaluation.not_finite
-            policy, report = self._plan.config.non_finite.policy, self.reporter.report_pending
-            enforce_finite(policy, not_finite, self.position, report, self._manager)
+            self._manager.enforce_finite(not_finite, self.position, self.reporter.report_pending)
 
     @property
     def _is_complete(self) -> bool:

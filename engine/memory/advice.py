@@ -114,7 +114,6 @@ def out_of_memory_page(error: BaseException, forecast: MemoryAdvice | None) -> s
 
 
 def size(num_bytes: float) -> str:
-    """A number of bytes as text."""
     for unit in ("B", "KiB", "MiB"):
         if num_bytes < 1024:
             return f"{num_bytes:.4g} {unit}"

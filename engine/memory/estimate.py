@@ -51,7 +51,6 @@ class MemoryEstimate(NamedTuple):
     gradients: int
     """Gradients of one batch, and their sum over batches if gradients are accumulated."""
     optimizer: int
-    """State of the optimizer."""
     activations: int
     """Activations saved for the backward pass, and the block with the most recomputed ones."""
     inputs: int
@@ -63,7 +62,6 @@ class MemoryEstimate(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Sum of all parts."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.inputs + self.telemetry
 
 
@@ -78,10 +76,7 @@ Shapes = dict[str, TensorShape]
 
 
 class Settings(NamedTuple):
-    """The settings of a prediction."""
-
     batch: int
-    """Examples per core and step."""
     bf16: bool
     rematerialise: bool
 

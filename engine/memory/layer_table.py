@@ -32,7 +32,6 @@ class Recorder:
         self._handles = [module.register_forward_hook(self._called) for module in self._listed.values()]
 
     def close(self) -> None:
-        """Removes the hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles = []

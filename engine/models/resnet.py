@@ -46,7 +46,6 @@ class Block(nn.Module):
         self.downsample = _downsample(inputs, channels, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The output of the block."""
         out = self.bn1(self.conv1(x)).relu()
         out = self.bn2(self.conv2(out))
         around = x if self.downsample is None else self.downsample(x)
@@ -71,7 +70,6 @@ class Bottleneck(nn.Module):
         self.downsample = _downsample(inputs, outputs, stride)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The output of the block."""
         out = self.bn1(self.conv1(x)).relu()
         out = self.bn2(self.conv2(out)).relu()
         out = self.bn3(self.conv3(out))

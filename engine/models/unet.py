@@ -24,8 +24,6 @@ LEAST_CHANNELS = 4
 
 
 class Maps(NamedTuple):
-    """The output of the network."""
-
     mask: torch.Tensor
     """Logits, float32 [n, 1, h, w]: above 0 is foreground."""
     depth: torch.Tensor
@@ -124,7 +122,6 @@ class ScaledModel(Options, frozen=True, kw_only=True):
 
 
 def of(options: ScaledModel) -> Scaling:
-    """The scaling set by the options."""
     mean = IMAGENET_MEAN if options.mean == "imagenet" else tuple(options.mean)
     std = IMAGENET_STD if options.std == "imagenet" else tuple(options.std)
     return Scaling(mean, std)

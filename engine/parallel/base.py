@@ -50,7 +50,6 @@ class Strategy(Protocol):
     is_only: bool
     """Whether this process drives all cores, so that nothing has to be agreed on with other processes."""
     device: torch.device
-    """The device that tensors are on."""
 
     def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Moves host tensors, [rows, ...], to the device and splits their rows evenly over the own cores, in order.
@@ -102,10 +101,25 @@ class Strategy(Protocol):
         ...
 
 
-class OneProcess:
-    """Base of strategies in which one process drives all cores: the collective methods have nothing to exchange."""
+class OneProgram:
+    """Base of strategies in which one program runs on all cores: it takes the mean over the whole batch by itself, and
+    its tensors are the same everywhere."""
 
     stream = 0
+    """The random state is an input of the one program."""
+
+    def reduce_gradients(
+        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
+    ) -> int | None:
+        return None
+
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Does nothing."""
+
+
+class OneProcess(OneProgram):
+    """Base of strategies in which one process drives all cores: the collective methods have nothing to exchange."""
+
     hosts: HostGroup | None = None
     is_first = True
     is_only = True
@@ -118,26 +132,13 @@ class OneProcess:
         self.host = HostShare(0, 1, self.own)
 
     def gather(self, array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """Returns the array."""
         return array
 
-    def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
-    ) -> int | None:
-        """Does nothing: the program itself takes the mean over the whole batch."""
-        return None
-
-    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Does nothing."""
-
     def combine(self, byte: int) -> int:
-        """Returns the byte."""
         return byte
 
     def collect(self, payload: bytes) -> list[bytes]:
-        """Returns the payload."""
         return [payload]
 
     def broadcast(self, payload: bytes) -> bytes:
-        """Returns the payload."""
         return payload

@@ -51,7 +51,6 @@ class RankSocket(NamedTuple):
 
     @property
     def of_host(self) -> range:
-        """The ranks of its host."""
         size = self.num_ranks // self.num_hosts
         first = self.rank - self.rank % size
         return range(first, first + size)

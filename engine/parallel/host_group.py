@@ -45,8 +45,6 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class HostGroup:
-    """One host's connection to the others."""
-
     def __init__(
         self,
         place: HostPlace,

@@ -43,8 +43,6 @@ Outcome = Literal["done", "stopped", "failed", "lost"]
 
 
 class Farewell(msgspec.Struct, frozen=True, kw_only=True, tag="farewell"):
-    """The last message of a host."""
-
     outcome: Outcome
     sentence: str
     """Why it ended."""
@@ -174,7 +172,8 @@ class HostLinks:
                 except BlockingIOError:
                     continue
                 except OSError as error:
-                    what = f"no answer for {self._timeout_s:g} s" if _is_silence(error) else f"{error.strerror}"
+                    is_silence = isinstance(error, TimeoutError) or error.errno in _UNREACHABLE
+                    what = f"no answer for {self._timeout_s:g} s" if is_silence else f"{error.strerror}"
                     self._gone(host, link, f"{self._names[host]} no longer answers: {what}")
                     continue
                 if not data:
@@ -284,10 +283,6 @@ def _greeted(link: socket.socket, token: str) -> int | None:
         return None
     known = hmac.compare_digest(found.encode(), token.encode())
     return int(index) if known and index.strip().isdigit() else None
-
-
-def _is_silence(error: OSError) -> bool:
-    return isinstance(error, TimeoutError) or error.errno in _UNREACHABLE
 
 
 _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH)

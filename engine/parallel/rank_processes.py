@@ -38,7 +38,6 @@ class LostRank(NamedTuple):
     exit_text: str
     """How it ended, as a verb phrase: `was ended by SIGKILL`."""
     failure: ev.FailureRaised | None
-    """The failure in its own journal."""
     code: ExitCode
     process: str
     """Writer name of its journal, `rank-3`."""
@@ -47,15 +46,12 @@ class LostRank(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Which rank failed, and why."""
         if self.failure is not None:
             return f"{self.who}: {self.failure.error}: {self.failure.message}"
         return f"{self.who} {self.exit_text}"
 
 
 class RankProcess:
-    """A process that trains one or more ranks."""
-
     def __init__(self, run_dir: Path, ranks: range, popen: subprocess.Popen[bytes]) -> None:
         self._run_dir = run_dir
         self._ranks = ranks

@@ -10,13 +10,53 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.parallel.base import HostShare, OneProcess
+from engine.parallel.base import HostShare, OneProcess, OneProgram, Strategy
 from engine.parallel.group import Group, RankSocket
 from engine.parallel.host_group import HostGroup
 from engine.xla import backend
 
 
-class Single(OneProcess):
+class _OnCore:
+    """One core for this process: it takes all rows, and nothing is sharded."""
+
+    device: torch.device
+
+    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return dict(zip(batch, backend.put(list(batch.values()), self.device), strict=True))
+
+    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        return tensor
+
+    def read(self: Strategy, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+        return self.gather(backend.read(tensor), 1)
+
+    def read_rows(self: Strategy, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
+        """One transfer and one exchange a tensor, since the runtime reads plain tensors one by one."""
+        return [self.gather(backend.read(tensor), 0) for tensor in tensors]
+
+
+class _OnMesh:
+    """The cores of this process as a part of a mesh, or all of it: each core takes a contiguous share of the rows. The
+    tensors on the device have the rows of the whole mesh."""
+
+    device: torch.device
+    _mesh: backend.CoreMesh
+
+    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return dict(zip(batch, self._mesh.put(list(batch.values()), self.device), strict=True))
+
+    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
+        return self._mesh.shard(tensor, dim)
+
+    def read(self: Strategy, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+        return self.gather(backend.read_shards([tensor], 1)[0], 1)
+
+    def read_rows(self: Strategy, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
+        """One transfer of the shards of all tensors, and one exchange a tensor."""
+        return [self.gather(shards, 0) for shards in backend.read_shards(tensors, 0)]
+
+
+class Single(_OnCore, OneProcess):
     """One core, chosen by its index; nothing is sharded."""
 
     name = "single"
@@ -25,49 +65,16 @@ class Single(OneProcess):
         """`core_id` is the global id of the core, `device_index` its index among the devices of this process."""
         super().__init__(backend.device(device_index), [core_id])
 
-    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Moves the batch to the core."""
-        return dict(zip(batch, backend.put(list(batch.values()), self.device), strict=True))
 
-    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """Returns the tensor: there is one core."""
-        return tensor
-
-    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
-        """Reads [rows, 1]; one transfer."""
-        return backend.read(tensor)
-
-    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
-        """Reads [rows, ...] each; one transfer a tensor, since the runtime reads plain tensors one by one."""
-        return [backend.read(tensor) for tensor in tensors]
-
-
-class Spmd(OneProcess):
+class Spmd(_OnMesh, OneProcess):
     """N cores as one device. Parameters are replicated, and the compiler inserts the sums of the gradients."""
 
     name = "spmd"
 
     def __init__(self, num_cores: int) -> None:
-        """Opens the devices."""
         backend.use_spmd()
         super().__init__(backend.device(), list(range(num_cores)))
         self._mesh = backend.CoreMesh(num_cores)
-
-    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Moves the batch to the device; each core gets a contiguous share of the rows."""
-        return dict(zip(batch, self._mesh.put(list(batch.values()), self.device), strict=True))
-
-    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """Marks the dimension as split over the mesh."""
-        return self._mesh.shard(tensor, dim)
-
-    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
-        """Reads [rows, cores]; one transfer of all shards."""
-        return backend.read_shards([tensor], 1)[0]
-
-    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
-        """Reads [rows, ...] each; one transfer of all shards."""
-        return backend.read_shards(tensors, 0)
 
 
 class SeveralProcesses:
@@ -85,7 +92,6 @@ class SeveralProcesses:
         return self._group.combine(byte)
 
     def collect(self, payload: bytes) -> list[bytes]:
-        """Returns the payloads of the leading processes."""
         return self._group.collect(payload)
 
     def broadcast(self, payload: bytes) -> bytes:
@@ -93,7 +99,7 @@ class SeveralProcesses:
         return self._group.broadcast(payload)
 
 
-class SpmdOverHosts(SeveralProcesses):
+class SpmdOverHosts(_OnMesh, SeveralProcesses, OneProgram):
     """One mesh over the devices of all hosts of a TPU slice: one process per host, which feeds the rows of its cores.
 
     The program is the same on all hosts, and exchanges gradients by itself; what the hosts decide or read goes through
@@ -102,8 +108,6 @@ class SpmdOverHosts(SeveralProcesses):
     """
 
     name = "spmd"
-    stream = 0
-    """The random state is an input of the one program, so it must be equal on all hosts."""
 
     def __init__(self, place: RankSocket, num_cores: int) -> None:
         """Opens the devices. `place` is that of the one rank of each host; `num_cores` is the number of all cores.
@@ -123,33 +127,8 @@ class SpmdOverHosts(SeveralProcesses):
         devices = self._group.gather(np.array(backend.own_devices(), dtype=np.int64), 0)
         self._mesh = backend.CoreMesh(num_cores, devices.tolist(), per_host=True)
 
-    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Moves the rows of this host to its cores. The tensors on the device have the rows of all hosts."""
-        return dict(zip(batch, self._mesh.put(list(batch.values()), self.device), strict=True))
 
-    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """Marks the dimension as split over the mesh."""
-        return self._mesh.shard(tensor, dim)
-
-    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
-        """Reads [rows, cores]; one transfer of the shards of this host, and one exchange."""
-        return self._group.gather(backend.read_shards([tensor], 1)[0], 1)
-
-    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
-        """Reads [rows, ...] each; one transfer of the shards of this host, and one exchange a tensor."""
-        return [self._group.gather(shards, 0) for shards in backend.read_shards(tensors, 0)]
-
-    def reduce_gradients(
-        self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int
-    ) -> int | None:
-        """Does nothing: the program itself takes the mean over the whole batch."""
-        return None
-
-    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Does nothing: the tensors of all hosts are the same."""
-
-
-class Replica(SeveralProcesses):
+class Replica(_OnCore, SeveralProcesses):
     """One core, driven by this rank; each of the other ranks drives one core, with its own copy of the weights.
 
     Each rank takes its share of every batch, and gradients are averaged before each optimizer step. A layer that
@@ -176,22 +155,6 @@ class Replica(SeveralProcesses):
         self.is_first = place.rank == 0
         self._through_host = backend.kind() == "CPU"
         self._group = Group(place)
-
-    def put(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Moves the rows of this core to it."""
-        return dict(zip(batch, backend.put(list(batch.values()), self.device), strict=True))
-
-    def shard(self, tensor: torch.Tensor, dim: int) -> torch.Tensor:
-        """Returns the tensor: this rank has one core."""
-        return tensor
-
-    def read(self, tensor: torch.Tensor) -> npt.NDArray[np.float32]:
-        """Reads [rows, 1] and returns [rows, ranks]; one transfer and one exchange."""
-        return self._group.gather(backend.read(tensor), 1)
-
-    def read_rows(self, tensors: list[torch.Tensor]) -> list[npt.NDArray[Any]]:
-        """Reads [own rows, ...] and returns [rows, ...] each; one transfer and one exchange a tensor."""
-        return [self._group.gather(backend.read(tensor), 0) for tensor in tensors]
 
     def reduce_gradients(
         self, parameters: Sequence[torch.nn.Parameter], run: Callable[[], None], ready: Callable[[], None], byte: int

@@ -36,7 +36,6 @@ def report(failure: ev.FailureRaised, reporter: Reporter, heading: str = "") -> 
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code of a process that this error ends."""
     if isinstance(error, Refused | ConfigError):
         return ExitCode.USAGE
     return ExitCode.ENVIRONMENT if isinstance(error, Unable) else ExitCode.FAILED
@@ -52,7 +51,6 @@ def traceback_of(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> ev.FailureKind:
-    """The kind of failure."""
     if isinstance(error, ImportError) or _refused_import(error) is not None:
         return "import"
     if isinstance(error, Refused | ConfigError):

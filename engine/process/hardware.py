@@ -15,7 +15,7 @@ import psutil
 
 from engine.errors import Problem, Unable
 from tputui.config import RunConfig
-from tputui.engine_api import DEV, GOOGLE, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
+from tputui.engine_api import DEV, PCI_DEVICES, installed, pci_chips, tpu_signs, version_problem
 
 METRICS_SAMPLES = "8"
 """Samples that the runtime keeps per metric. Only totals are used, and every read copies the samples."""
@@ -39,7 +39,6 @@ class Machine(NamedTuple):
 
     @property
     def tpu_cores(self) -> int:
-        """TPU cores of this host."""
         return self.chips * self.cores_per_chip
 
 
@@ -171,46 +170,30 @@ def package_problem() -> str | None:
 
 GIB = 1 << 30
 HBM_PER_CORE = {
-    ("0x0027", "0x004e"): 8 * GIB,  # v2
-    ("0x0027", "0x004f"): 16 * GIB,  # v3
-    ("0x005e", None): 32 * GIB,  # v4
-    ("0x0062", None): 95 * GIB,  # v5p
-    ("0x0063", None): 16 * GIB,  # v5e
-    ("0x006f", None): 32 * GIB,  # v6e
-    ("0x0076", None): 96 * GIB,  # v7x: 192 a chip of two cores
+    "TPU v2": 8 * GIB,
+    "TPU v3": 16 * GIB,
+    "TPU v4": 32 * GIB,
+    "TPU v5p": 95 * GIB,
+    "TPU v5e": 16 * GIB,
+    "TPU v6e": 32 * GIB,
+    "TPU v7x": 96 * GIB,  # 192 a chip of two cores
 }
-"""Bytes per core by PCI device id, and by subsystem id if that distinguishes two chips."""
+"""Bytes by kind of chip."""
 
 
 class MemoryLimit(NamedTuple):
-    """Memory available to one core."""
-
     bytes: int | None
     """None if unknown."""
     what: str
     """What the figure is, or why it is unknown."""
 
 
-def memory_limit(machine: Machine, num_cores: int, pci_devices: Path = PCI_DEVICES) -> MemoryLimit:
+def memory_limit(machine: Machine, num_cores: int) -> MemoryLimit:
     """The memory of one core: its HBM, or for virtual cores an equal share of the host's free memory."""
     if machine.device == "CPU":
         free = psutil.virtual_memory().available
         return MemoryLimit(
             free // num_cores, f"a core's share of this host's free memory, {num_cores} cores sharing it"
         )
-    for path in sorted(pci_devices.glob("*/vendor")):
-        device, subsystem = _chip_identity(path.parent)
-        hbm = HBM_PER_CORE.get((device, subsystem)) or HBM_PER_CORE.get((device, None))
-        if hbm is not None:
-            return MemoryLimit(hbm, "the HBM of a core")
-    return MemoryLimit(None, "the memory of this kind of chip is not known")
-
-
-def _chip_identity(directory: Path) -> tuple[str, str]:
-    """Device and subsystem id of a TPU chip; empty strings for any other device."""
-    try:
-        if int((directory / "vendor").read_text(), 16) != GOOGLE:
-            return "", ""
-        return (directory / "device").read_text().strip(), (directory / "subsystem_device").read_text().strip()
-    except (OSError, ValueError):
-        return "", ""
+    hbm = HBM_PER_CORE.get(machine.chip or "")
+    return MemoryLimit(hbm, "the HBM of a core" if hbm else "the memory of this kind of chip is not known")

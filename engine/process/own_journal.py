@@ -16,8 +16,6 @@ from tputui.reporting import events as ev
 
 
 class OwnReporter(Reporter):
-    """Writes only events of this process itself."""
-
     own: ClassVar[tuple[type[ev.Event], ...]] = (
         ev.JournalOpened,
         ev.TopologyDeclared,
@@ -30,7 +28,6 @@ class OwnReporter(Reporter):
     """Whether training has begun. Warnings before that are the same in the first process, which emits them."""
 
     def emit(self, event: ev.Event) -> None:
-        """Writes the event if it is one of this process itself."""
         if isinstance(event, self.own) or (self.training and isinstance(event, ev.WarningRaised | ev.ExampleSkipped)):
             super().emit(event)
 

@@ -73,7 +73,7 @@ class ImageLabels(Labelled):
         splits = images.load(data, seed)
         train = splits.train
         assert isinstance(train, images.Images)
-        rows = train.store.rows
+        rows = train.rows
         self._learn_names(data, rows)
         self._learn_targets(rows, train.which)
         self._flips = data.flips

@@ -44,8 +44,6 @@ class Reads(NamedTuple):
 
 
 class CoreMesh:
-    """All devices as a one-dimensional mesh."""
-
     def __init__(self, num_cores: int, devices: Sequence[int] | None = None, *, per_host: bool = False) -> None:
         """`devices` are the devices of the cores, as `own_devices` numbers them; those of the process in order by
         default. With `per_host` each host puts the rows of its own cores only, which never ran, for lack of a TPU.

@@ -46,16 +46,12 @@ class TraceActivity(NamedTuple):
 
 
 class _Compiled:
-    """Recompiles of one kind."""
-
     def __init__(self) -> None:
         self.times = 0
         self.seconds = 0.0
 
 
 class CompileLedger:
-    """The counts of one process."""
-
     def __init__(self, warm_up: Mapping[str, int]) -> None:
         """`warm_up` maps programs to the number of runs in which they may compile, if that is not `WARM_UP_RUNS`."""
         self.recompiles = 0

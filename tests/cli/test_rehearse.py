@@ -69,9 +69,9 @@ RAISES = 1 + next(number for number, line in enumerate(OBSERVED.splitlines()) if
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "give a configuration file, or a command after --"),
-        (["a.toml", "--", "true"], "give a configuration file, or a command after --"),
-        (["train.py"], "train.py is a script; write tputui rehearse -- python train.py"),
+        ([], "the configuration file is missing; to run a command of your own, write tputui rehearse -- COMMAND"),
+        (["a.toml", "--", "true"], "give either the configuration a.toml or a command after --, not both"),
+        (["train.py"], "train.py is a script, not a configuration; write tputui rehearse -- python train.py"),
         (["--set", "epochs=1", "--", "true"], "--set changes a configuration file"),
         (["--steps", "0", "--", "true"], "'0' is not a whole number of 1 or more"),
         (["--", "no-such-program"], "no-such-program: no such command in PATH"),

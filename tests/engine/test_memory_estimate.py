@@ -217,7 +217,8 @@ def test_the_memory_of_a_chip_is_known_by_its_kind(
     slot.mkdir()
     for name, value in (("vendor", "0x1ae0"), ("device", device), ("subsystem_device", subsystem)):
         (slot / name).write_text(f"{value}\n")
-    found = hardware.memory_limit(Machine("TPU", 4, 1, None), 4, tmp_path)
+    machine = hardware.find({}, tmp_path, tmp_path) if gib else Machine("TPU", 4, 1, None)
+    found = hardware.memory_limit(machine, 4)
     assert found.bytes == (gib * GIB if gib else None)
     assert found.what
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from engine.errors import PEER_LOST
 from engine.host_place import HostPlace, read_place
-from engine.process.parent import die_with
 from tests.deadline import DEADLINE_S
+from tputui.child_process import end_with
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int)
     parser.add_argument("--parent", type=int)
     arguments = parser.parse_args()
-    die_with(arguments.parent)
+    end_with(arguments.parent, signal.SIGKILL)
     place = read_place(os.environ, arguments.host, arguments.hosts)
     action = json.loads(os.environ.get("STAND_IN", "{}")).get(f"{place.index}.{place.generation}", "wait")
     if action == "load":

@@ -30,7 +30,7 @@ from tputui.cache import state_codec
 from tputui.state.process_state import ProcessState
 from tputui.telemetry import files
 from tputui.telemetry.events import INT_MAX, Event
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import read_at, reading
 from tputui.telemetry.journal import SUFFIX as JOURNAL_SUFFIX
 from tputui.telemetry.journal import Bookmark
 from tputui.telemetry.rundir import CACHE_DIR, SEALED_SUFFIX
@@ -117,12 +117,9 @@ def listed(run_dir: Path, writer: str | None = None) -> list[Path]:
 
 def read_head(path: Path) -> Head:
     """Reads the head of a cache file. Raises `CacheRefused` and `OSError`."""
-    fd = open_plain(path)
-    try:
+    with reading(path) as fd:
         line, newline, _ = os.pread(fd, HEAD_BYTES_MAX, 0).partition(b"\n")
         size = os.fstat(fd).st_size
-    finally:
-        os.close(fd)
     version = _decoded(line, _FormatVersion)
     if (version.format, version.version) != (FORMAT, __version__):
         raise Outdated(f"tputui {version.version[:40]} wrote it; this is {__version__}")
@@ -141,11 +138,7 @@ def read_head(path: Path) -> Head:
 
 def read_state(path: Path, head: Head) -> tuple[ProcessState, bytes]:
     """Reads a state, and the bytes that encode it. Raises `CacheRefused` and `OSError`."""
-    fd = open_plain(path)
-    try:
-        content = os.pread(fd, FILE_BYTES_MAX, 0).partition(b"\n")[2]
-    finally:
-        os.close(fd)
+    content = read_at(path, 0, FILE_BYTES_MAX).partition(b"\n")[2]
     if len(content) != head.bytes or zlib.crc32(content) != head.crc:
         raise CacheRefused("its checksum does not match")
     try:
@@ -240,12 +233,8 @@ def _write(path: Path, head: Head, content: bytes) -> int:
 
 def _before(journal: Path, offset: int) -> bytes | None:
     """The last bytes of a journal before an offset; None if the journal is shorter."""
-    fd = open_plain(journal)
-    try:
-        size = min(BEFORE_BYTES, offset)
-        content = os.pread(fd, size, offset - size)
-    finally:
-        os.close(fd)
+    size = min(BEFORE_BYTES, offset)
+    content = read_at(journal, offset - size, size)
     return content if len(content) == size else None
 
 

@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any
 
 from tputui import config
-from tputui.cli.console import CommandError, narrate, say
+from tputui.cli.console import CommandError, UsageError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.diagnosis.diagnose import verdict_tests
 from tputui.exit_codes import ExitCode
@@ -32,7 +32,6 @@ from tputui.ui.terminal.bell import notification
 
 
 def add_alert_options(parser: Parser) -> None:
-    """Adds `--alert` and `--alert-to`."""
     parser.add_option(
         "--alert",
         action="append",
@@ -74,7 +73,7 @@ def check(
 
     def refuse(key: str, why: str) -> None:
         where = config.source_of_key(source, f"{TABLE}.{key.partition('[')[0]}", overrides)
-        raise CommandError(ExitCode.USAGE, f"{inert(where)}: {TABLE}.{key}: {inert(why)}")
+        raise UsageError(f"{inert(where)}: {TABLE}.{key}: {inert(why)}")
 
     for key, values, most in (("on", alerts.on, CONDITIONS_MAX), ("targets", alerts.targets, TARGETS_MAX)):
         if len(values) > most:
@@ -127,14 +126,12 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.usage = "tputui alert test [OPTION ...] TARGET"
     parser.add_argument("action", choices=["test"], metavar="test", help="send a test alert")
     parser.add_argument("target", metavar="TARGET", type=target_text, help="where to send it")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Sends the alert."""
     target = parse(args.target)
     if target.kind == "bell":
         if not sys.stdout.isatty():

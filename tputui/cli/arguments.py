@@ -15,22 +15,55 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from tputui import formatting as fmt
-from tputui.cli.console import CommandError
+from tputui.cli.console import UsageError
 from tputui.cli.parser import Parser, nearest
 from tputui.diagnosis.verdict import Strict
-from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 
 
 def add_run_argument(parser: Parser, *, optional: bool = False, help: str = "name or directory of a run") -> None:
-    """Adds the argument RUN."""
     parser.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=help)
 
 
+def add_config_or_command(parser: Parser) -> None:
+    """Adds what a command that runs training takes: a configuration file with `--set`, or a command after `--`."""
+    parser.usage = f"{parser.prog} [OPTION ...] CONFIG\n       {parser.prog} [OPTION ...] -- COMMAND ..."
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help="TOML file, such as those in sample_configs/")
+    parser.take_command()
+    add_set_option(parser)
+
+
+def add_set_option(parser: Parser) -> None:
+    """Adds `--set`, which is suggested for keys of the configuration that are given as options."""
+    # Imported here so that other commands start faster.
+    from tputui.config import keys_by_name
+
+    parser.add_option(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
+    )
+    parser.suggest_set(keys_by_name())
+
+
+def check_config_or_command(args: argparse.Namespace, name: str) -> None:
+    """Refuses arguments of the command `name` that contradict each other. Raises `CommandError`."""
+    if args.command is None:
+        if args.config is None:
+            hint = f"to run a command of your own, write tputui {name} -- COMMAND"
+            raise UsageError(f"{name}: the configuration file is missing; {hint}")
+        if Path(args.config).suffix in (".py", ".sh"):
+            program = "python" if args.config.endswith(".py") else "sh"
+            message = f"is a script, not a configuration; write tputui {name} -- {program} {args.config}"
+            raise UsageError(inert(f"{name}: {args.config} {message}"))
+    elif args.config is not None:
+        message = f"give either the configuration {args.config} or a command after --, not both"
+        raise UsageError(inert(f"{name}: {message}"))
+    elif args.set:
+        raise UsageError(f"{name}: --set changes a configuration file; pass options of a command of your own after --")
+
+
 def parent_of(args: argparse.Namespace) -> Path:
-    """The directory of the runs."""
     return rundir.runs_dir(args.runs_dir, os.environ)
 
 
@@ -43,9 +76,9 @@ def existing_parent(args: argparse.Namespace) -> Path:
     parent = parent_of(args)
     named = f"--runs-dir {args.runs_dir}" if args.runs_dir else str(parent)
     if parent.exists() and not parent.is_dir():
-        raise CommandError(ExitCode.USAGE, f"{inert(named)}: not a directory")
+        raise UsageError(f"{inert(named)}: not a directory")
     if args.runs_dir and not parent.exists():
-        raise CommandError(ExitCode.USAGE, f"{inert(named)}: no such directory")
+        raise UsageError(f"{inert(named)}: no such directory")
     return parent
 
 
@@ -87,21 +120,21 @@ def find_run(name: str, parent: Path) -> Path:
     try:
         return rundir.find(name, parent)
     except PermissionError:
-        raise CommandError(ExitCode.USAGE, f"{name}: this run is {_access_problem(name, parent)}") from None
+        raise UsageError(f"{name}: this run is {_access_problem(name, parent)}") from None
     except rundir.RunNotFound as error:
         if os.path.lexists(name) and _is_log(Path(name)):
             message = "this is a log of another program; such logs can be shown, and are never changed"
-            raise CommandError(ExitCode.USAGE, f"{name}: {message}") from None
+            raise UsageError(f"{name}: {message}") from None
         near = nearest(Path(name).name, [path.name for path in runs_in(parent)])
         hint = f"did you mean {near}?" if near else "`tputui runs` lists the runs"
-        raise CommandError(ExitCode.USAGE, f"{str(error).partition(';')[0]}; {hint}") from None
+        raise UsageError(f"{str(error).partition(';')[0]}; {hint}") from None
 
 
 def find_local_run(name: str, parent: Path) -> Path:
     """As `find_run`, for a command that needs files that are not mirrored, such as checkpoints."""
     if name.startswith("ssh://"):
         message = "this needs all files of the run: do it on that machine, or copy the directory of the run here"
-        raise CommandError(ExitCode.USAGE, f"{inert(name)}: {message}")
+        raise UsageError(f"{inert(name)}: {message}")
     return find_run(name, parent)
 
 
@@ -110,7 +143,7 @@ def runs_in(parent: Path) -> list[Path]:
     try:
         return rundir.listing(parent)
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"{parent}: cannot list runs: {error.strerror}") from None
+        raise UsageError(f"{parent}: cannot list runs: {error.strerror}") from None
 
 
 def _is_log(path: Path) -> bool:
@@ -196,8 +229,7 @@ def unix_time(wanted: WantedTime, run_dir: Path) -> float:
     if not start <= t <= end:
         where = "before the start" if t < start else "after the end"
         length = fmt.duration(end - start)
-        raise CommandError(
-            ExitCode.USAGE,
+        raise UsageError(
             f"--at {wanted.text} is {where}: the run lasted from {local_time(start)} to {local_time(end)} ({length})",
         )
     return t
@@ -237,7 +269,7 @@ def _time_of_count(wanted: WantedTime, run_dir: Path) -> float:
                 break
     if times == [math.inf]:
         choices = f"{wanted.kind}s 1 to {fmt.count(most)}" if most else f"no {wanted.kind} yet"
-        raise CommandError(ExitCode.USAGE, f"--at {wanted.text}: the run has {choices}")
+        raise UsageError(f"--at {wanted.text}: the run has {choices}")
     return min(times)
 
 
@@ -271,7 +303,6 @@ RULES: tuple[str, ...] = get_args(Strict)
 
 
 def add_strict_option(parser: Parser) -> None:
-    """Adds `--strict`."""
     parser.add_option(
         "--strict",
         type=_rules,

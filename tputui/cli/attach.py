@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tputui.cli import open_run
 from tputui.cli.arguments import add_run_argument, existing_parent, parent_of, runs_in
-from tputui.cli.console import CommandError, narrate
+from tputui.cli.console import UsageError, narrate
 from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.cli.remote_runs import add_host_options, address_of, opened_mirror
@@ -31,7 +31,6 @@ EARLIER_LINES = 20
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, optional=True, help=f"{RUN_OR_LOG} (default the newest running run)")
     parser.add_option("--follow", action="store_true", help="follow a log of another program until you leave it")
     parser.add_option("--read-only", action="store_true", help="do not allow requests to the run from the screen")
@@ -47,10 +46,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Shows the run."""
     name = args.run
     if name is None and args.follow:
-        raise CommandError(ExitCode.USAGE, "--follow needs the path of a log")
+        raise UsageError("--follow needs the path of a log")
     address = address_of(args)
     if name is None:
         name = str(_newest_running(existing_parent(args)))
@@ -78,7 +76,7 @@ def _newest_running(parent: Path) -> Path:
     for run_dir in sorted(runs_in(parent), key=created, reverse=True):
         if not rundir.why_shut(run_dir) and session.load(run_dir).condition not in ENDED:
             return run_dir
-    raise CommandError(ExitCode.USAGE, f"no run is running in {parent}; `tputui runs` lists the runs")
+    raise UsageError(f"no run is running in {parent}; `tputui runs` lists the runs")
 
 
 COMMANDS = {"attach": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tputui.cache.cache_file import CacheFinding, CacheVerifier
 from tputui.cli.arguments import add_run_argument, chosen_run, words_of_mirror
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import UsageError, say, say_json
 from tputui.cli.parser import Command, Parser, add_hosts_option, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import counted, inert
@@ -40,8 +40,6 @@ EXIT_CODES = exit_codes(DONE="no damage", DAMAGED="something is damaged", USAGE=
 
 
 class ReadJournal(NamedTuple):
-    """The result of reading a journal to its end."""
-
     name: str
     """Name of the writer, from the file name."""
     journal: str
@@ -62,7 +60,6 @@ class ReadJournal(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser)
     add_hosts_option(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object")
@@ -94,7 +91,7 @@ def examine(run_dir: Path, verifier: CacheVerifier | None = None) -> tuple[list[
     try:
         readings = [_read(path, writer, state, verifier) for writer, path in rundir.journal_paths(run_dir)]
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"{run_dir}: cannot be read: {error.strerror}") from None
+        raise UsageError(f"{run_dir}: cannot be read: {error.strerror}") from None
     regions = [*manifest_damage(run_dir, state), *_regions(readings)]
     files = {item.name: JournalFile(item.journal, item.bytes) for item in readings}
     manifest = rundir.manifest_if_readable(run_dir)

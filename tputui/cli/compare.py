@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tputui.cli import open_run
 from tputui.cli.arguments import parent_of
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import UsageError, say, say_json, table_lines
 from tputui.cli.foreign_logs import RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.compare.compare import LABELS, RUNS_MAX, RUNS_MIN, Comparison, compare
@@ -45,7 +45,6 @@ CHANGED = "* "
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="2-8 runs by name or directory, or logs by path")
     parser.add_option("--base", metavar="RUN", help="run to compare with: its name or letter (default the first)")
     parser.add_option("--once", action="store_true", help="print tables and exit")
@@ -66,7 +65,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Compares the runs."""
     run_dirs = _chosen(args)
     base = _base(args, run_dirs)
     if _wants_screen(args):
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     given = [*([args.max_slowdown] if args.max_slowdown else []), *args.max_worse]
     for limit in given:
         if limit.name != SLOWDOWN and not any(values_of(limit.name, snapshot) for snapshot in snapshots):
-            raise CommandError(ExitCode.USAGE, f"--max-worse {inert(limit.name)}: no run has values of this metric")
+            raise UsageError(f"--max-worse {inert(limit.name)}: no run has values of this metric")
     comparison = replace(comparison, limits=[*check(given, snapshots, comparison.verdicts, base)])
     if args.json:
         say_json(comparison, indent=2)
@@ -118,8 +116,7 @@ def _metric_limit(text: str) -> Limit:
 def _chosen(args: argparse.Namespace) -> list[Path]:
     """The directories of the given runs. Raises `CommandError`."""
     if not RUNS_MIN <= len(args.runs) <= RUNS_MAX:
-        message = f"got {len(args.runs)} run{'' if len(args.runs) == 1 else 's'}; compare takes 2-8 runs"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"got {len(args.runs)} run{'' if len(args.runs) == 1 else 's'}; compare takes 2-8 runs")
     parent = parent_of(args)
     names: dict[Path, str] = {}
     chosen = [RunOrLog(name, parent) for name in args.runs]
@@ -128,7 +125,7 @@ def _chosen(args: argparse.Namespace) -> list[Path]:
             opened.wait()
     for name, run_dir in zip(args.runs, (opened.run_dir for opened in chosen), strict=True):
         if run_dir.resolve() in [earlier.resolve() for earlier in names]:
-            raise CommandError(ExitCode.USAGE, f"{inert(name)}: this run is given twice")
+            raise UsageError(f"{inert(name)}: this run is given twice")
         names[run_dir] = name
     return list(names)
 
@@ -142,14 +139,17 @@ def _base(args: argparse.Namespace, run_dirs: Sequence[Path]) -> int:
     names += [(LABELS[index], index) for index in range(len(run_dirs))]
     base = next((index for name, index in names if name == args.base), None)
     if base is None:
-        raise CommandError(ExitCode.USAGE, f"--base {inert(args.base)}: not one of the compared runs")
+        raise UsageError(f"--base {inert(args.base)}: not one of the compared runs")
     return base
 
 
 def _page(comparison: Comparison) -> Iterable[str]:
-    """The lines of the tables."""
-    yield from _table([[run.label, inert(run.run), run.condition, _reason(run.condition_reason, run.trouble)]
-                       for run in comparison.runs], left=frozenset({0, 1, 2, 3}))  # fmt: skip
+    yield from table_lines(
+        [
+            [run.label, inert(run.run), run.condition, inert(run.trouble or run.condition_reason)]
+            for run in comparison.runs
+        ]
+    )
     yield ""
     yield inert(comparison.quality.sentence)
     yield from (inert(verdict.sentence) for verdict in comparison.verdicts if verdict is not None)
@@ -158,7 +158,8 @@ def _page(comparison: Comparison) -> Iterable[str]:
     order = [comparison.base, *(index for index in range(len(comparison.runs)) if index != comparison.base)]
     heads = [comparison.runs[index].label for index in order]
     yield ""
-    yield from _table([["METRIC", *heads], *(_figures(row, order) for row in figure_rows(comparison))])
+    metrics = [["METRIC", *heads], *(_figures(row, order) for row in figure_rows(comparison))]
+    yield from table_lines(metrics, range(1, len(heads) + 1))
     yield from (f"{inert(sentence)}" for sentence in notes(comparison))
     yield ""
     base = comparison.runs[comparison.base].label
@@ -172,17 +173,14 @@ def _page(comparison: Comparison) -> Iterable[str]:
             yield from _differences(title, difference.rows, heads, order)
 
 
-def _reason(condition_reason: str, trouble: str | None) -> str:
-    return inert(trouble or condition_reason)
-
-
 def _figures(row: FigureRow, order: Sequence[int]) -> list[str]:
     return [inert(row.name), *((CHANGED if row.best == index else "") + inert(row.cells[index]) for index in order)]
 
 
 def _differences(title: str, rows: Sequence[DiffRow], heads: Sequence[str], order: Sequence[int]) -> Iterable[str]:
     if rows:
-        yield from _table([[title, *heads], *(_keyed(row, order) for row in rows)])
+        table = [[title, *heads], *(_keyed(row, order) for row in rows)]
+        yield from table_lines(table, range(1, len(heads) + 1))
 
 
 def _keyed(row: DiffRow, order: Sequence[int]) -> list[str]:
@@ -192,14 +190,6 @@ def _keyed(row: DiffRow, order: Sequence[int]) -> list[str]:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 3] + "..."
-
-
-def _table(rows: Sequence[Sequence[str]], *, left: frozenset[int] = frozenset({0})) -> Iterable[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(width) if column in left else cell.rjust(width)
-                 for column, (cell, width) in enumerate(zip(row, widths, strict=True))]  # fmt: skip
-        yield "  ".join(cells)
 
 
 COMMANDS = {"compare": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -27,12 +27,10 @@ EXIT_CODES = """load it where the shell starts:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Prints the script."""
     from argcomplete.shell_integration import shellcode
 
     say(shellcode(["tputui"], shell=args.shell))

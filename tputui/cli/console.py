@@ -9,21 +9,22 @@ import contextlib
 import errno
 import os
 import re
+import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
 from types import FrameType
 from typing import Any, TextIO
 
 import msgspec
 
+from tputui import formatting as fmt
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.telemetry.codec import escape_surrogates
 
 _WEB_DRIVER = "web_driver"
-_SET_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG."""
 
 _RESTORE = "\x1b[?1049l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[0m"
 """Leaves the alternate screen, shows the cursor, ends mouse reports and bracketed paste, resets colours."""
@@ -33,6 +34,8 @@ _NOT_ASCII = re.compile("[^\x00-\x7e]")
 """Also matches DEL. Negated, because compiling a range up to the last character takes milliseconds at every start."""
 
 
+GAP = "  "
+"""Between two columns of a table."""
 DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """Errors of a full or broken disk behind stdout, which are not bugs."""
 
@@ -43,6 +46,23 @@ class CommandError(Exception):
     def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+class UsageError(CommandError):
+    """The command line, or what it names, cannot be used."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ExitCode.USAGE, message)
+
+
+@contextlib.contextmanager
+def usage_errors(*kinds: type[Exception], prefix: str = "", has_lines: bool = False) -> Iterator[None]:
+    """A context in which errors of these kinds, whose texts are sentences for the user, are errors of use. `has_lines`:
+    a text has a line per sentence; any other line end in one is escaped."""
+    try:
+        yield
+    except kinds as error:
+        raise UsageError(prefix + (str(error) if has_lines else inert(str(error)))) from None
 
 
 def say(text: str) -> None:
@@ -78,6 +98,14 @@ def _json_escaped(match: re.Match[str]) -> str:
     return json.dumps(character)[1:-1]
 
 
+def table_lines(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> Iterator[str]:
+    """The lines of a table; columns are aligned to the left, those in `right` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(range(len(row)), row, widths, strict=True)
+        yield GAP.join(cell.rjust(w) if at in right else cell.ljust(w) for at, cell, w in cells).rstrip()
+
+
 def narrate(text: str) -> None:
     """Writes a message to stderr; a closed stderr must not end a command, nor change its exit code."""
     try:
@@ -85,6 +113,34 @@ def narrate(text: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError):
         _drop(sys.stderr)
+
+
+class ProgressLine:
+    """One line on stderr that says what happens: rewritten in a terminal, else printed when it changes."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._shown = ""
+        self._began = time.monotonic()
+
+    def show(self, text: str, newest: str | None = None) -> None:
+        """Shows what happens; in a terminal, where the line can be rewritten, `newest` in its place."""
+        if not self._is_terminal:
+            if text != self._shown:
+                narrate(text)
+                self._shown = text
+            return
+        seconds = fmt.duration(time.monotonic() - self._began)
+        columns = shutil.get_terminal_size().columns
+        self.rewrite(f"{newest or text} ({seconds})"[: max(columns - 1, 1)])
+
+    def rewrite(self, line: str = "") -> None:
+        """Puts a text in place of the line in a terminal; without one, removes the line."""
+        if self._is_terminal and line != self._shown:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"\r\x1b[K{inert(line)}")
+                sys.stderr.flush()
+            self._shown = line
 
 
 def has_screen() -> bool:
@@ -101,18 +157,6 @@ def has_screen() -> bool:
 def in_browser() -> bool:
     """Whether this process draws a page of `tputui serve`."""
     return _WEB_DRIVER in os.environ.get("TEXTUAL_DRIVER", "")
-
-
-def end_with_parent() -> None:
-    """Makes this process end when its parent ends, even by SIGKILL; only Linux has the call."""
-    if sys.platform != "linux":
-        return
-    # Imported here so that other commands start faster.
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGTERM)
-    if os.getppid() == 1:
-        sys.exit(ExitCode.DONE)
 
 
 def restore_terminal() -> None:

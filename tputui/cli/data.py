@@ -14,7 +14,7 @@ import msgspec
 
 from tputui import data_sets
 from tputui import formatting as fmt
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, nearest
 from tputui.data_sets import DataSet
 from tputui.exit_codes import ExitCode
@@ -44,7 +44,6 @@ class _ActionParser(Parser):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="list | fetch", parser_class=_ActionParser)
     listing = actions.add_parser("list", help="print the table")
     listing.add_option("--json", action="store_true", help="print one JSON list")
@@ -100,7 +99,7 @@ def _fetch(sets: Mapping[str, DataSet], name: str, to: str | None, as_json: bool
     if name not in sets:
         near = nearest(name, sets)
         hint = f"did you mean {near}?" if near else f"there are {', '.join(sets)}"
-        raise CommandError(ExitCode.USAGE, f'there is no data set "{name}"; {hint}')
+        raise UsageError(f'there is no data set "{name}"; {hint}')
     script = data_sets.scripts() / sets[name].prepared_by
     env = spawn.environment(os.environ)
     del env["PYTHONSAFEPATH"]  # Of a script, Python adds its own folder to the path, not the working directory.

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tputui.cli import open_run, replay
-from tputui.cli.console import CommandError, narrate, say
+from tputui.cli.console import UsageError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes, speed
 from tputui.exit_codes import ExitCode
 from tputui.session import session
@@ -52,7 +52,6 @@ EXIT_CODES = (
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("name", metavar="NAME", nargs="?", choices=tuple(DEMOS), help="the recording to play")
     parser.add_option("--speed", type=speed, metavar="N", help="playback speed (default on the screen: by its length)")
     open_run.add_view_options(parser)
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Plays a recording, or lists all."""
     screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
     if args.json and args.name is None:
-        raise CommandError(ExitCode.USAGE, f"demo: --json prints the events of one recording: {', '.join(DEMOS)}")
+        raise UsageError(f"demo: --json prints the events of one recording: {', '.join(DEMOS)}")
     if not screen and args.name is None:
         say("\n".join(f"{name:<{_WIDTH}}  {run_labels.read(RECORDINGS / name).note}" for name in DEMOS))
         return ExitCode.DONE

@@ -20,7 +20,7 @@ import msgspec
 from tputui import __version__, environment
 from tputui import formatting as fmt
 from tputui.cli.arguments import parent_of, positive_number
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import UsageError, narrate, say, say_json
 from tputui.cli.foreign_logs import chosen_run_or_log
 from tputui.cli.orphans import end_orphan, find_training_process
 from tputui.cli.parser import Command, Parser, exit_codes
@@ -60,8 +60,6 @@ COLUMNS_MIN, LINES_MIN = 80, 24
 
 
 class Finding(NamedTuple):
-    """The result of one check."""
-
     level: Level
     about: str
     text: str
@@ -70,7 +68,6 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("run", metavar="RUN", nargs="?", help=RUN_HELP)
     parser.add_option("--json", action="store_true", help="print one JSON object")
     parser.add_option(
@@ -100,7 +97,7 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _diagnose(args: argparse.Namespace) -> ExitCode:
     """Prints why a run is slow, or does not learn."""
     if args.end_stale:
-        raise CommandError(ExitCode.USAGE, "doctor: --end-stale checks this machine and takes no RUN")
+        raise UsageError("doctor: --end-stale checks this machine and takes no RUN")
     run_dir = chosen_run_or_log(args)
     snapshot = session.load(run_dir)
     verdicts, goodput = diagnose(snapshot), family_goodput(run_dir, snapshot)
@@ -156,7 +153,6 @@ def _is_yes(question: str) -> bool:
 
 
 def find(runs_dir: Path, root: Path, environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """All findings, in the order of the output."""
     yield Finding("ok", "python", f"{sys.version.split()[0]} at {sys.executable}")
     yield Finding("ok", "tputui", f"{__version__} at {Path(__file__).parent.parent}")
     if (problem := environment.launch_problem()) is not None:

@@ -13,7 +13,7 @@ import msgspec
 from tputui import __version__
 from tputui import formatting as fmt
 from tputui.cli import predict
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, exit_codes, nearest
 from tputui.exit_codes import ExitCode
@@ -44,7 +44,6 @@ MANIFEST = "run.json"
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("run", metavar="RUN", help=f"{RUN_OR_LOG}; for weights a run or a checkpoint file")
     parser.add_option(
         "--to",
@@ -60,15 +59,14 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Exports."""
     if args.to not in FORMS:
         if args.out is not None:
-            raise CommandError(ExitCode.USAGE, f"--out needs --to {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+            raise UsageError(f"--out needs --to {', '.join(FORMS[:-1])} or {FORMS[-1]}")
         if args.to is not None:
             _check_weights_name(args.to)
         return predict.export_weights(args)
     if args.weights is not None:
-        raise CommandError(ExitCode.USAGE, f"--weights is not available with --to {args.to}")
+        raise UsageError(f"--weights is not available with --to {args.to}")
     run_dir = chosen_run_or_log(args).resolve()
     if args.to == "html":
         return _write_page(run_dir, Path(args.out or f"{run_dir.name}.html"), as_json=args.json)
@@ -83,7 +81,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         raise CommandError(ExitCode.ENVIRONMENT, str(error)) from None
     except OSError as error:
         message = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(message) from None
     if rows.unreadable is not None:
         number, why = rows.unreadable
         narrate(f"{fmt.counted(number, 'event')} cannot be decoded and left out; the first: {fmt.inert(why)}")
@@ -112,7 +110,7 @@ def _check_weights_name(to: str) -> None:
     else:
         problem = f"unknown form {inert(to)}" if word else "the form is empty"
         message = f"{problem}; --to is {forms} or a file of weights ({suffixes})"
-    raise CommandError(ExitCode.USAGE, message)
+    raise UsageError(message)
 
 
 def _write_page(run_dir: Path, target: Path, *, as_json: bool) -> ExitCode:
@@ -123,11 +121,10 @@ def _write_page(run_dir: Path, target: Path, *, as_json: bool) -> ExitCode:
     try:
         files.write(target, lambda file: file.write(content), replace=False, only_owner=False)
     except FileExistsError:
-        message = f"{fmt.inert(str(target))} already exists; choose another --out"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(f"{fmt.inert(str(target))} already exists; choose another --out") from None
     except OSError as error:
         message = f"{fmt.inert(str(target))}: cannot be written: {files.reason(error, target.absolute().parent)}"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(message) from None
     if as_json:
         say_json({"path": str(target.absolute()), "bytes": len(content)})
     else:
@@ -149,16 +146,16 @@ def _new_folder(target: Path) -> Iterator[Path]:
         target.rmdir()
     taken = f"{fmt.inert(str(target))} already exists; choose another --out"
     if os.path.lexists(target):
-        raise CommandError(ExitCode.USAGE, taken)
+        raise UsageError(taken)
     if not target.absolute().parent.is_dir():
-        raise CommandError(ExitCode.USAGE, f"{fmt.inert(str(target.parent))}: no such directory")
+        raise UsageError(f"{fmt.inert(str(target.parent))}: no such directory")
     try:
         with files.becoming(target.absolute(), replace=False) as staging:
             staging.mkdir()
             staging.chmod(0o700)
             yield staging
     except FileExistsError:
-        raise CommandError(ExitCode.USAGE, taken) from None
+        raise UsageError(taken) from None
 
 
 COMMANDS = {"export": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

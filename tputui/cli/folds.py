@@ -19,8 +19,19 @@ from typing import Any, NamedTuple
 from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import alert, launch, open_run
-from tputui.cli.arguments import parent_of
-from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling, narrate, say, say_json
+from tputui.cli.arguments import add_set_option, parent_of
+from tputui.cli.console import (
+    DISK_TROUBLE,
+    CommandError,
+    UsageError,
+    drop_stdout,
+    handling,
+    narrate,
+    say,
+    say_json,
+    table_lines,
+    usage_errors,
+)
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
@@ -49,25 +60,18 @@ FOLD_KEY = "data.fold"
 
 
 class Fold(NamedTuple):
-    """The result of a fold."""
-
     fold: int
     run: str
     state: str
     best: EpochEnded | None
-    """Its best epoch so far."""
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("config", metavar="CONFIG", help="TOML file whose data has folds")
-    parser.add_option(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
-    )
+    add_set_option(parser)
     parser.add_option("--name", metavar="NAME", help="name the runs NAME-fold-0 and so on (default time and task)")
     parser.add_option("--no-ui", action="store_true", help="accepted for symmetry with run: folds has no screen")
     parser.add_option("--json", action="store_true", help="print only one JSON object at the end")
-    parser.suggest_set(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -75,7 +79,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(f"{args.name}-fold-000"):
         message = "run names may contain letters, digits, . - _ (at most 120 characters here)"
-        raise CommandError(ExitCode.USAGE, f"--name {args.name!r}: {message}")
+        raise UsageError(f"--name {args.name!r}: {message}")
     num_folds, task = _checked(args)
     base = args.name or rundir.default_name(task, time.time())
     folds: list[Fold] = []
@@ -116,7 +120,6 @@ class FoldStopSignals:
         """Those of the fold that is trained."""
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the signals."""
         self.first = number if self.first is None else self.first
         if self._interrupts is not None:
             self._interrupts.handle(number, frame)
@@ -151,9 +154,7 @@ def table(folds: list[Fold]) -> list[str]:
     over = _over(folds)
     for title in ("mean", "std"):
         rows.append([title, "", "", "", *(fmt.number(over[title].get(name)) for name in names)])
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
-    return [fmt.inert(line) for line in cells]
+    return [fmt.inert(line) for line in table_lines(rows)]
 
 
 def metrics(best: EpochEnded | None) -> dict[str, float]:
@@ -188,8 +189,7 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
     alert.check(first.alerts, args.config, args.set)
     num_folds = int(launch.check_with_engine(first, args.config, None, args.set).get("num_folds", 0))
     if num_folds < 2:
-        message = f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`'
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f'{args.config}: task "{first.task}" found no folds in this data; use `tputui run`')
     for number in range(num_folds):
         launch.check_with_engine(_loaded(args, number), args.config, None, args.set)
     return num_folds, first.task
@@ -197,13 +197,9 @@ def _checked(args: argparse.Namespace) -> tuple[int, str]:
 
 def _loaded(args: argparse.Namespace, fold: int | None) -> config.RunConfig:
     if any(override.partition("=")[0].strip() == FOLD_KEY for override in args.set):
-        raise CommandError(
-            ExitCode.USAGE, f"--set {FOLD_KEY}: folds trains every fold; use `tputui run` for one of them"
-        )
-    try:
+        raise UsageError(f"--set {FOLD_KEY}: folds trains every fold; use `tputui run` for one of them")
+    with usage_errors(config.ConfigError, has_lines=True):
         return config.load(Path(args.config), args.set if fold is None else [*args.set, f"{FOLD_KEY}={fold}"])
-    except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
 
 
 def _train(
@@ -218,14 +214,11 @@ def _train(
             narrate(f"fold {number} of {of} is done: run {before.name}")
             return _result(number, snapshot, parent, name), ExitCode.DONE
         if snapshot.condition not in ENDED:
-            message = f"{before.name} is {snapshot.condition}; wait for it or stop it first"
-            raise CommandError(ExitCode.USAGE, message)
+            raise UsageError(f"{before.name} is {snapshot.condition}; wait for it or stop it first")
         with contextlib.suppress(CommandError):
             resume = launch.last_checkpoint(before)
-        name = _next_name(parent, name)
-    argv = ["tputui", *sys.argv[1:]]
-    loaded = _loaded(args, number)
-    run_dir = launch.create_run(parent, loaded, config_path=args.config, name=name, resume=resume, argv=argv)
+        name = next(candidate for candidate in _names(name) if not (parent / candidate).exists())
+    run_dir = launch.create_run(parent, _loaded(args, number), config_path=args.config, name=name, resume=resume)
     narrate(f"fold {number} of {of}: run {name}" + (f", resuming from {resume}" if resume else ""))
     with signals.stop(run_dir):
         supervisor = launch.start_supervisor(run_dir)
@@ -258,12 +251,7 @@ def _result(number: int, snapshot: Snapshot, parent: Path, name: str) -> Fold:
 
 def _existing_runs(parent: Path, name: str) -> list[Path]:
     """The existing runs of a fold, each a continuation of the previous one."""
-    there = itertools.takewhile(Path.is_dir, (parent / candidate for candidate in _names(name)))
-    return list(there)
-
-
-def _next_name(parent: Path, name: str) -> str:
-    return next(candidate for candidate in _names(name) if not (parent / candidate).exists())
+    return [*itertools.takewhile(Path.is_dir, (parent / candidate for candidate in _names(name)))]
 
 
 def _names(name: str) -> Iterator[str]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tputui.cli.arguments import find_run, mirror_of_hosts, parent_of
-from tputui.cli.console import CommandError, narrate
-from tputui.exit_codes import ExitCode
+from tputui.cli.console import UsageError, narrate, usage_errors
 from tputui.formatting import inert
 from tputui.telemetry import rundir
 
@@ -44,16 +43,14 @@ class RunOrLog:
             self.run_dir = find_run(name, parent)
             if follow:
                 message = "only logs of other programs need it; a run is always followed"
-                raise CommandError(ExitCode.USAGE, f"--follow {inert(name)}: {message}")
+                raise UsageError(f"--follow {inert(name)}: {message}")
             return
         # Imported here so that viewers of runs start faster.
         from tputui.log_import.place import OpenedLog
         from tputui.logs.rows import UnknownLog
 
-        try:
+        with usage_errors(UnknownLog):
             self._log = OpenedLog(path, follow=follow)
-        except UnknownLog as error:
-            raise CommandError(ExitCode.USAGE, inert(str(error))) from None
         atexit.register(self._log.close)
         self.run_dir = self._log.run_dir
 
@@ -73,7 +70,6 @@ class RunOrLog:
         return self._log is None or self._log.wait(NARRATE_S / 2)
 
     def wait(self) -> None:
-        """Waits until a log was read to its end."""
         if self._log is not None and not self._log.wait(NARRATE_S):
             narrate(f"reading {inert(self._name)} ...")
             self._log.wait()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tputui import cluster
-from tputui.cli.console import CommandError
+from tputui.cli.console import UsageError
 from tputui.cli.parser import Parser, positive_int
 from tputui.config import RDZV_PORT, LaunchConfig
 from tputui.config.checks import endpoint_of
@@ -61,16 +61,13 @@ class LaunchPlace(NamedTuple):
 
     @property
     def run(self) -> str:
-        """Name of the run of this attempt."""
         return self.run_of(self.attempt)
 
     def run_of(self, attempt: int) -> str:
-        """Name of the run of an attempt."""
         return f"{self.name}-restart-{attempt}" if attempt else self.name
 
 
 def add_options(parser: Parser) -> None:
-    """Adds the options."""
     parser.add_option(
         "--nnodes",
         type=positive_int,
@@ -116,12 +113,12 @@ def place_of(
             )
         except cluster.MissingVariable as error:
             if args.host_index is None or launch.num_hosts == 1:
-                raise CommandError(ExitCode.USAGE, f"run: {inert(str(error))}") from None
+                raise UsageError(f"run: {inert(str(error))}") from None
     if own_host is not None and several and own_host.num_hosts != launch.num_hosts and args.host_index is None:
         key = "--nnodes" if args.nnodes is not None else "launch.nnodes"
         message = f"run: {key} is {launch.num_hosts}, but {own_host.cluster} started this command on "
         message += f"{own_host.num_hosts} hosts ({own_host.count_variable})"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     num_hosts = launch.num_hosts if several or own_host is None else own_host.num_hosts
     if num_hosts == 1:
         _check_single(launch, args, environ)
@@ -129,21 +126,20 @@ def place_of(
     index = _own_index(launch, args, own_host, num_hosts)
     endpoint = launch.rdzv_endpoint or _endpoint(launch, own_host)
     if endpoint is None and joins:
-        message = "run: --rdzv-endpoint is missing: the address of host 0 as HOST:PORT, the same on all hosts"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError("run: --rdzv-endpoint is missing: the address of host 0 as HOST:PORT, the same on all hosts")
     name = args.name or (own_host.job if own_host is not None else None)
     if name is None:
         message = (
             "run: --name is missing: the hosts of a run need one name (SLURM, a JobSet and torchrun --rdzv-id give it)"
         )
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     engine = launch.engine or ("external" if own_host is not None and own_host.restarts else "torchrun")
     if engine == "external" and launch.max_restarts:
         message = (
             f"run: launch.max_restarts is {launch.max_restarts}, but an outer torchrun restarts this command; set "
         )
         message += "its --max-restarts instead"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     resolved = msgspec.structs.replace(launch, engine=engine, nnodes=num_hosts, rdzv_endpoint=endpoint)
     if own_host is None:
         return LaunchPlace(index, resolved, name)
@@ -188,13 +184,12 @@ def exit_code(code: ExitCode, place: LaunchPlace | None, stops: Iterable[str | N
 def _check_single(launch: LaunchConfig, args: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Checks that one host is meant. Raises `CommandError`."""
     if args.host_index:
-        message = f"run: --host-index is {args.host_index}, but --nnodes is missing: the number of hosts"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"run: --host-index is {args.host_index}, but --nnodes is missing: the number of hosts")
     if launch.engine == "external" and launch.nnodes is None and not cluster.is_named(environ):
         # Each host would train a run of its own.
         message = 'run: launch.engine is "external", but the environment names no hosts: none of '
         message += f"{', '.join(cluster.NAMING)} is set; give --nnodes, --host-index and --rdzv-endpoint"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
 
 
 def _own_index(
@@ -213,10 +208,10 @@ def _own_index(
         message = (
             f"run: --host-index is missing: which of the {num_hosts} hosts this is, from 0; the environment has no "
         )
-        raise CommandError(ExitCode.USAGE, message + cluster.known_variables())
+        raise UsageError(message + cluster.known_variables())
     if index >= num_hosts:
         message = f"run: --host-index {index}: the run has {num_hosts} hosts, with indices from 0 to {num_hosts - 1}"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     return index
 
 
@@ -240,13 +235,11 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
     while (theirs := rundir.manifest_if_readable(run_dir)) is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     if theirs is None:
-        message = f"{inert(str(run_dir))} exists, but it is not a run; choose another --name"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"{inert(str(run_dir))} exists, but it is not a run; choose another --name")
     if _was_started(run_dir, index):
-        message = (
+        raise UsageError(
             f"host {index} of the run {inert(run_dir.name)} was already started; choose another --name on all hosts"
         )
-        raise CommandError(ExitCode.USAGE, message)
     ours: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(redaction.masked(manifest.config)))
     rows = [row for row in diff([ours, theirs.config], 0).rows if not _may_differ(row.key, row.values)]
     if rows:
@@ -257,7 +250,7 @@ def join_directory(run_dir: Path, manifest: rundir.Manifest, index: int) -> Path
         message += "start all hosts with the same one, or choose another --name"
         if any(row.key == "script.command" for row in rows):
             message += f"; a script finds the number of its host in {RUN_HOST_INDEX}"
-        raise CommandError(ExitCode.USAGE, inert(message))
+        raise UsageError(inert(message))
     return run_dir
 
 

@@ -21,7 +21,7 @@ import msgspec
 from tputui import __version__, config
 from tputui.check_result import CheckResult, Problem
 from tputui.cli import hosts
-from tputui.cli.console import CommandError
+from tputui.cli.console import CommandError, UsageError
 from tputui.environment import launch_problem
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -43,15 +43,14 @@ _LOG_LINES = 5
 def check_system() -> None:
     """Raises `CommandError` where runs cannot be launched, only watched."""
     if (problem := launch_problem()) is not None:
-        raise CommandError(ExitCode.USAGE, problem)
+        raise UsageError(problem)
 
 
 def last_checkpoint(run_dir: Path) -> Path:
     """The newest checkpoint of a run. Raises `CommandError` if it has none."""
     path = (run_dir / rundir.CHECKPOINTS / hosts.LAST_CHECKPOINT).resolve()
     if not path.is_file():
-        message = f"{inert(run_dir.name)}: cannot resume: the run saved no checkpoint"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"{inert(run_dir.name)}: cannot resume: the run saved no checkpoint")
     return path
 
 
@@ -68,7 +67,7 @@ def check_with_engine(
             inert(f"{config.source_of_key(source, problem.key, overrides, problem.message)}: {problem.sentence}")
             for problem in result.problems
         ]
-        raise CommandError(ExitCode.USAGE, "\ntputui: ".join(sentences))
+        raise UsageError("\ntputui: ".join(sentences))
     return result.facts
 
 
@@ -119,7 +118,7 @@ def decode_answer(done: subprocess.CompletedProcess[bytes], kind: type[AnswerT],
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         why = inert(last[0]) if last else f"it ended with exit code {done.returncode} without output"
         if done.returncode == ExitCode.USAGE:
-            raise CommandError(ExitCode.USAGE, why) from None
+            raise UsageError(why) from None
         raise CommandError(ExitCode.ENVIRONMENT, f"{failure}: {why}") from None
 
 
@@ -134,53 +133,33 @@ def several_hosts(loaded: config.RunConfig) -> Problem | None:
 
 def create_run(
     parent: Path,
-    loaded: config.RunConfig,
+    run: config.RunConfig | config.ScriptRun,
     *,
     config_path: str,
-    name: str | None,
-    resume: Path | None,
-    argv: list[str],
-    host_index: int | None = None,
-) -> Path:
-    """Creates the run directory, named `name` or after time and task; `host_index` as in `create_directory`.
-
-    Raises `CommandError`.
-    """
-    if host_index is None and (problem := several_hosts(loaded)) is not None:
-        raise CommandError(ExitCode.USAGE, f"{inert(config_path)}: {problem.sentence}")
-    tables = config.to_builtins(loaded)
-    _refuse_secrets(tables, config_path)
-    return create_directory(
-        parent,
-        tables,
-        loaded.task,
-        config_path=config_path,
-        name=name,
-        resume=resume,
-        argv=argv,
-        host_index=host_index,
-    )
-
-
-def create_directory(
-    parent: Path,
-    tables: dict[str, Any],
-    program: str,
-    *,
-    config_path: str,
-    name: str | None,
-    resume: Path | None,
-    argv: list[str],
+    name: str | None = None,
+    resume: Path | None = None,
+    argv: list[str] | None = None,
     command: RunCommand | None = None,
     host_index: int | None = None,
 ) -> Path:
-    """Creates the directory of a run with this configuration, named `name` or after time and `program`.
+    """Creates the directory of a run with this configuration, named `name` or after time and program.
 
-    `command` is the command of the user that is run instead of the engine. `host_index`: index of this host in a run
-    on several hosts; if they share the directory, the first one creates it, and the others use it.
+    `command`: of a `ScriptRun`, as it is run; its secrets are masked. `argv` is by default the command line of this
+    process. `host_index`: index of this host in a run on several hosts; if they share the directory, the first one
+    creates it, and the others use it.
 
     Raises `CommandError`.
     """
+    if isinstance(run, config.RunConfig):
+        if host_index is None and (problem := several_hosts(run)) is not None:
+            raise UsageError(f"{inert(config_path)}: {problem.sentence}")
+        tables, program = config.to_builtins(run), run.task
+        _refuse_secrets(tables, config_path)
+    else:
+        tables, program = config.script_to_builtins(run), config.script_name(run.script.command)
+        tables["script"]["command"] = redaction.masked_argv(run.script.command)
+    if command is not None:
+        tables["script"]["cwd"] = command.cwd
     now = time.time()
     manifest = rundir.Manifest(
         run=name or rundir.default_name(program, now),
@@ -188,7 +167,7 @@ def create_directory(
         version=__version__,
         config_path=config_path,
         config=tables,
-        argv=argv,
+        argv=argv or ["tputui", *sys.argv[1:]],
         cwd=os.getcwd(),
         resume_from=str(resume) if resume is not None else None,
     ).with_provenance(provenance.collect(Path(command.cwd) if command else Path.cwd()))
@@ -197,14 +176,13 @@ def create_directory(
     except FileExistsError:
         if host_index is not None:
             return hosts.join_directory(parent / manifest.run, manifest, host_index)
-        message = f"{parent} already contains a run or file named {name}; choose another --name"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(f"{parent} already contains a run or file named {name}; choose another --name") from None
     except UnicodeEncodeError:
-        raise CommandError(ExitCode.USAGE, _not_utf8(manifest)) from None
+        raise UsageError(_not_utf8(manifest)) from None
     except OSError as error:
         why = files.reason(error, parent)
         message = f"{error.filename or parent}: cannot create a run here: {why}; choose another --runs-dir"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(message) from None
     # A full disk is reported by the start of the supervisor.
     with contextlib.suppress(OSError):
         if command is None:
@@ -219,7 +197,7 @@ def _refuse_secrets(values: dict[str, Any], config_path: str) -> None:
     if names := redaction.secret_keys(values):
         message = f"{inert(config_path)}: {inert(', '.join(names))}: this looks like a secret, and a run stores "
         message += "its configuration; put it into an environment variable and read it from there in the task"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
 
 
 def _not_utf8(manifest: rundir.Manifest) -> str:

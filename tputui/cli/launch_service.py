@@ -24,7 +24,6 @@ from tputui.cli.launch import (
     start_supervisor,
 )
 from tputui.environment import environment_problem, launch_problem
-from tputui.supervise.command import RunCommand
 from tputui.telemetry import rundir
 from tputui.ui.launch.checker import Launch, LaunchError
 
@@ -87,37 +86,29 @@ class EngineLaunchService:
             raise LaunchError(problem)
         if launch.name is not None and not rundir.is_name(launch.name):
             raise LaunchError(f"name: {launch.name!r}: run names may contain letters, digits, . - _")
+        tables, source, command, resume = dict(launch.tables), launch.source, None, None
+        loaded: config.RunConfig | config.ScriptRun
         try:
             if of_script:
-                return self._start_script(launch)
-            loaded = config.from_builtins(dict(launch.tables), launch.source)
-            alert.check(loaded.alerts, launch.source)
-            resume = last_checkpoint(launch.resume) if launch.resume is not None else None
-            check_with_engine(loaded, launch.source, resume)
+                loaded = config.script_from_builtins(tables, source)
+                alert.check(loaded.alerts, source)
+                command = script.prepared(loaded, source)
+            else:
+                loaded = config.from_builtins(tables, source)
+                alert.check(loaded.alerts, source)
+                resume = last_checkpoint(launch.resume) if launch.resume is not None else None
+                check_with_engine(loaded, source, resume)
             run_dir = create_run(
                 self._parent,
                 loaded,
-                config_path=launch.source,
+                config_path=source,
                 name=launch.name,
                 resume=resume,
                 argv=list(launch.argv),
+                command=command,
             )
-            self._supervise(run_dir, None)
+            self.supervisors = [supervisor for supervisor in self.supervisors if supervisor.poll() is None]
+            self.supervisors.append(start_supervisor(run_dir, command))
         except (CommandError, config.ConfigError, OSError) as error:
             raise LaunchError(str(error)) from None
         return run_dir
-
-    def _start_script(self, launch: Launch) -> Path:
-        loaded = config.script_from_builtins(dict(launch.tables), launch.source)
-        alert.check(loaded.alerts, launch.source)
-        command = script.prepared(loaded, launch.source)
-        argv = list(launch.argv)
-        run_dir = script.create_run(
-            self._parent, loaded, command, config_path=launch.source, name=launch.name, argv=argv
-        )
-        self._supervise(run_dir, command)
-        return run_dir
-
-    def _supervise(self, run_dir: Path, command: RunCommand | None) -> None:
-        self.supervisors = [each for each in self.supervisors if each.poll() is None]
-        self.supervisors.append(start_supervisor(run_dir, command))

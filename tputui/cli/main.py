@@ -10,6 +10,7 @@ import argparse
 import gc
 import importlib
 import os
+import signal
 import sys
 import textwrap
 import traceback
@@ -21,8 +22,8 @@ from tputui import __version__
 from tputui.cli.console import (
     DISK_TROUBLE,
     CommandError,
+    UsageError,
     drop_stdout,
-    end_with_parent,
     in_browser,
     narrate,
     open_missing_streams,
@@ -108,7 +109,9 @@ def main(argv: list[str] | None = None) -> int:
     """Runs a command line; returns its exit code. Raises only `SystemExit`, after `--help` and `--version`."""
     open_missing_streams()
     if in_browser():
-        end_with_parent()
+        from tputui.child_process import end_with
+
+        end_with(None, signal.SIGTERM)
     if argv is None:
         # Imports create many objects and hardly any garbage: looking for it was a tenth of the CPU time of a start.
         gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
@@ -157,7 +160,7 @@ def _dispatch(arguments: list[str]) -> ExitCode:
     name = arguments[index]
     if top.host is not None:
         hint = f"`tputui runs --host {top.host}`" if name == "runs" else f"`tputui {name} ssh://{top.host}/RUN`"
-        raise CommandError(ExitCode.USAGE, f"--host before a command shows the list of runs; write {hint}")
+        raise UsageError(f"--host before a command shows the list of runs; write {hint}")
     if name == "help":
         return _dispatch([*arguments[index + 1 : index + 2], "--help"])
     command = _load(name)
@@ -190,15 +193,15 @@ def _load(name: str) -> Command:
         commands = [*COMMANDS, *of_packages]
         near = OTHER_NAMES.get(name) or nearest(name, commands)
         hint = f"did you mean {near}?" if near else f"commands: {', '.join(commands)}"
-        raise CommandError(ExitCode.USAGE, f'unknown command "{name}"; {hint}')
+        raise UsageError(f'unknown command "{name}"; {hint}')
     entry = of_packages[name]
     try:
         command = entry.load()[name]
     except Exception as error:
         why = f"{type(error).__name__}: {error}"
-        raise CommandError(ExitCode.USAGE, f"{_source(entry)} cannot be loaded: {why}") from error
+        raise UsageError(f"{_source(entry)} cannot be loaded: {why}") from error
     if not isinstance(command, Command):
-        raise CommandError(ExitCode.USAGE, f"{_source(entry)} is no tputui.cli.parser.Command, but {command!r:.100}")
+        raise UsageError(f"{_source(entry)} is no tputui.cli.parser.Command, but {command!r:.100}")
     return command
 
 

@@ -21,7 +21,6 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_option(
         "--allow-control", action="store_true", help="let the agent stop runs and request checkpoints of them"
     )

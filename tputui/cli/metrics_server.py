@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from tputui.cli.console import CommandError, handling
-from tputui.exit_codes import ExitCode
+from tputui.cli.console import UsageError, handling
 from tputui.formatting import inert
 from tputui.session.session import Session
 from tputui.state.snapshot import ENDED
@@ -58,8 +57,7 @@ def token_of(run_dir: Path) -> str:
             file.write(f"{token}\n")
         return token
     except OSError as error:
-        message = f"{inert(str(path))}: cannot be used: {error.strerror or error}"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(f"{inert(str(path))}: cannot be used: {error.strerror or error}") from None
 
 
 def _read_token(path: Path) -> str:
@@ -96,7 +94,6 @@ class RunMetrics:
             return self._text
 
     def close(self) -> None:
-        """Closes the journals."""
         with self._lock:
             self._session.close()
 
@@ -110,7 +107,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Sends the values."""
         given = self.headers.get("Authorization", "").encode()
         if not hmac.compare_digest(given, f"Bearer {self.server.token}".encode()):
             self._send(401, "the header `Authorization: Bearer TOKEN` is missing or wrong\n")
@@ -134,8 +130,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class MetricsServer(http.server.ThreadingHTTPServer):
-    """Serves the values of a run."""
-
     daemon_threads = True
 
     def __init__(self, run_dir: Path, listening: socket.socket, *, linger_s: float | None = None) -> None:
@@ -168,7 +162,6 @@ class MetricsServer(http.server.ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """The address of the values."""
         return address_of(self.socket)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -181,7 +174,6 @@ def listen(port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """The address of the values."""
     return f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
 
 

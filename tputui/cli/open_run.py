@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tputui import formatting as fmt
 from tputui.cli import remote_runs
-from tputui.cli.console import DISK_TROUBLE, CommandError, drop_stdout, handling, has_screen, narrate
+from tputui.cli.console import DISK_TROUBLE, UsageError, drop_stdout, handling, has_screen, narrate
 from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -45,7 +45,6 @@ _CODES: dict[RunCondition, ExitCode] = {
 
 
 def add_view_options(parser: Parser) -> None:
-    """Adds the options of how a run is shown."""
     parser.add_option("--no-ui", action="store_true", help="print lines (default when stdout is not a terminal)")
     parser.add_option("--json", action="store_true", help="print the events as JSON lines; implies --no-ui")
     parser.add_option(
@@ -58,7 +57,6 @@ def add_view_options(parser: Parser) -> None:
 
 
 def add_screen_options(parser: Parser) -> None:
-    """Adds the options of the live screen."""
     parser.add_option("--ascii", action="store_true", help="draw with ASCII characters only")
     parser.add_option("--reset-view", action="store_true", help="reset saved view settings")
     parser.add_option("--pictures", choices=PICTURE_MODES, default="auto", help=PICTURES_HELP)
@@ -79,7 +77,7 @@ def line_writer(args: argparse.Namespace) -> LineWriter:
     if not args.quiet:
         return LineWriter(timestamps=args.timestamps)
     if args.json:
-        raise CommandError(ExitCode.USAGE, "--quiet chooses lines, and --json prints every event; give one of them")
+        raise UsageError("--quiet chooses lines, and --json prints every event; give one of them")
     return QuietWriter(timestamps=args.timestamps)
 
 
@@ -170,12 +168,8 @@ def wait_for_end(run_dir: Path) -> Snapshot:
     from tputui.text.lines import follow
 
     drop_stdout()
-    source = Session.live(run_dir)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            snapshot = follow(source, nowhere, as_json=True, narrate=nowhere)
-    finally:
-        source.close()
+    with contextlib.closing(Session.live(run_dir)) as source, open(os.devnull, "w") as nowhere:
+        snapshot = follow(source, nowhere, as_json=True, narrate=nowhere)
     narrate(inert(fmt.with_reason(f"run {snapshot.run} {snapshot.condition}", snapshot.condition_reason)))
     return snapshot
 
@@ -262,7 +256,6 @@ class Interrupts:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was requested."""
         return self._num_requested > 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:

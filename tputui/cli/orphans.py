@@ -11,12 +11,11 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tputui.telemetry import rundir
-from tputui.telemetry.merge import head_of
+from tputui.telemetry.merge import writers_of
 from tputui.telemetry.rank_environment import environ_of
 from tputui.telemetry.rundir import ProcessId
 
@@ -48,7 +47,7 @@ def find_training_process(pid: int) -> OwnTrainingProcess | None:
         run_dir = _run_dir_of(pid)
         if run_dir is None or not rundir.is_run(run_dir):
             return None
-        heads = dict(_heads(run_dir))
+        heads = writers_of(run_dir)
     except OSError:
         return None
     supervisors = [head for name, head in heads.items() if name.startswith("supervisor-")]
@@ -115,10 +114,3 @@ def _run_dir_of(pid: int) -> Path | None:
     with open(f"/proc/{pid}/environ", "rb") as file:
         named = environ_of(file.read(ENVIRON_BYTES_MAX)).get(rundir.RUN_DIR_VARIABLE)
     return Path(named) if named and os.path.isabs(named) else None
-
-
-def _heads(run_dir: Path) -> Iterator[tuple[str, ProcessId | None]]:
-    """The writer of each journal by name; None if its first event cannot be read."""
-    for name, path in rundir.journal_paths(run_dir):
-        head = head_of(path)
-        yield name, rundir.process_of(head) if head else None

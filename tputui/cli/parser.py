@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from tputui.cli.console import CommandError
+from tputui.cli.console import UsageError
 from tputui.exit_codes import ExitCode
 
 
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
         """Raises `CommandError` with the message and a pointer to `--help`."""
         command = self.prog.removeprefix("tputui").strip()
         where = f"{command}: " if command else ""
-        raise CommandError(ExitCode.USAGE, f"{where}{message}; see `{self.prog} --help`")
+        raise UsageError(f"{where}{message}; see `{self.prog} --help`")
 
     def _unknown(self, word: str, argv: Sequence[str] = ()) -> str:
         if not word.startswith("-"):
@@ -153,7 +153,6 @@ class Command(NamedTuple):
 
 
 def add_hosts_option(parser: Parser) -> None:
-    """Adds the option `--hosts`, for a run on other machines."""
     parser.add_option(
         "--hosts",
         metavar="HOSTS",

@@ -18,7 +18,7 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.cli.arguments import find_local_run, parent_of
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
 from tputui.environment import missing_sentence
 from tputui.exit_codes import ExitCode
@@ -71,10 +71,10 @@ def _add_predict_arguments(parser: Parser) -> None:
 def _predict(args: argparse.Namespace) -> ExitCode:
     if (args.input is None) == (args.split is None):
         both = "either INPUT or --split, not both" if args.input is not None else "INPUT, or --split valid"
-        raise CommandError(ExitCode.USAGE, f"predict: give {both}")
+        raise UsageError(f"predict: give {both}")
     chosen = choose(args.run, args.weights, parent_of(args))
     if args.labels is not None and args.input is None:
-        raise CommandError(ExitCode.USAGE, "--labels is for INPUT; the examples of the run already have labels")
+        raise UsageError("--labels is for INPUT; the examples of the run already have labels")
     examples = ["--split", args.split] if args.split else ["--input", str(_existing(args.input))]
     arguments = [*chosen.argv, *examples, "--form", _form(args.out, as_json=args.json), "--batch", str(args.batch)]
     arguments += ["--labels", str(_existing(args.labels))] if args.labels is not None else []
@@ -92,7 +92,7 @@ def _form(out: str | None, *, as_json: bool) -> str:
 def _existing(name: str) -> Path:
     path = Path(name)
     if not path.exists():
-        raise CommandError(ExitCode.USAGE, f"{fmt.inert(name)}: no such file")
+        raise UsageError(f"{fmt.inert(name)}: no such file")
     return path.absolute()
 
 
@@ -130,8 +130,6 @@ def _figures(figures: dict[str, float | None]) -> str:
 
 
 class ChosenWeights(NamedTuple):
-    """A weights file and its run."""
-
     path: Path
     run_dir: Path | None
     """None if the file itself must describe its task."""
@@ -161,12 +159,12 @@ def choose(name: str, which: str | None, parent: Path) -> ChosenWeights:
     file = Path(name)
     if file.is_file():
         if which is not None:
-            raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: {inert(name)} is already a weights file")
+            raise UsageError(f"--weights {inert(which)}: {inert(name)} is already a weights file")
         return ChosenWeights(file, _run_around(file))
     run_dir = find_local_run(name, parent)
     if which is not None and which not in (BEST, LAST):
         if not Path(which).is_file():
-            raise CommandError(ExitCode.USAGE, f"--weights {inert(which)}: no such file; use best, last or a path")
+            raise UsageError(f"--weights {inert(which)}: no such file; use best, last or a path")
         return ChosenWeights(Path(which), run_dir)
     wanted = [which] if which else [BEST, LAST]
     for kind in wanted:
@@ -174,8 +172,7 @@ def choose(name: str, which: str | None, parent: Path) -> ChosenWeights:
         if path.is_file():
             return ChosenWeights(path, run_dir)
     missing = f"no {which} weights" if which else "no weights"
-    message = f"{inert(run_dir.name)}: the run has {missing}: {inert(str(path))} does not exist"
-    raise CommandError(ExitCode.USAGE, message)
+    raise UsageError(f"{inert(run_dir.name)}: the run has {missing}: {inert(str(path))} does not exist")
 
 
 def run_engine(module: str, argv: list[str]) -> dict[str, Any]:
@@ -212,7 +209,6 @@ def _is_installed(package: str) -> bool:
 
 
 def _relay_messages(lines: IO[bytes]) -> EngineMessage | None:
-    """Shows messages as they arrive; returns the last one."""
     last: EngineMessage | None = None
     for line in lines:
         last = msgspec.json.decode(line, type=EngineMessage)
@@ -228,7 +224,7 @@ def _error_of(last: EngineMessage | None, returncode: int, printed: IO[bytes]) -
         # It ended before its result because the reader of stdout is gone.
         return BrokenPipeError()
     if last is not None and last.error is not None and returncode == ExitCode.USAGE:
-        return CommandError(ExitCode.USAGE, inert(" ".join(last.error.splitlines())))
+        return UsageError(inert(" ".join(last.error.splitlines())))
     printed.seek(0)
     output = printed.read().decode("utf-8", "replace").strip()
     message = inert(last.error) if last is not None and last.error is not None else f"it ended with code {returncode}"

@@ -21,10 +21,9 @@ from msgspec.structs import replace
 from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, open_run, script
-from tputui.cli.arguments import parent_of, span
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.arguments import add_config_or_command, check_config_or_command, parent_of, span
+from tputui.cli.console import CommandError, ProgressLine, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
-from tputui.cli.progress import ProgressLine
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.rehearsal import (
     Baseline,
@@ -73,18 +72,13 @@ PROGRAM_SIZES = "xla-programs.txt"
 
 
 class Rehearsed(NamedTuple):
-    """How the run ended."""
-
     snapshot: Snapshot
     is_stopped: bool
-    """Whether the rehearsal stopped it."""
     problem: str | None
     """Why nothing can be concluded; None if the report is complete."""
 
 
 class Setup(NamedTuple):
-    """What is run."""
-
     program: str
     """The configuration file, or the command line."""
     cores: int
@@ -283,13 +277,7 @@ ONE_CORE = "threads of torch_xla.launch cannot exchange values between virtual c
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
-    parser.usage = "tputui rehearse [OPTION ...] CONFIG\n       tputui rehearse [OPTION ...] -- COMMAND ..."
-    parser.add_argument("config", metavar="CONFIG", nargs="?", help="TOML file, such as those in sample_configs/")
-    parser.take_command()
-    parser.add_option(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
-    )
+    add_config_or_command(parser)
     parser.add_option("--steps", type=positive_int, default=STEPS, metavar="K", help=f"steps to run (default {STEPS})")
     parser.add_option("--cores", type=positive_int, metavar="N", help=f"virtual CPU cores (default {CORES})")
     parser.add_option(
@@ -298,7 +286,6 @@ def add_arguments(parser: Parser) -> None:
     parser.add_option("--keep", action="store_true", help="keep the run among the other runs")
     parser.add_option("--baseline", metavar="FILE", help="what --json printed earlier: only new findings fail")
     parser.add_option("--json", action="store_true", help="print one JSON object")
-    parser.suggest_set(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -340,9 +327,9 @@ def _known(path: str) -> list[Verdict]:
         report = msgspec.json.decode(read_small(Path(path), BASELINE_BYTES_MAX), type=Baseline)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else f"not printed by `tputui rehearse --json`: {error}"
-        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: {why}")) from None
+        raise UsageError(inert(f"rehearse: --baseline {path}: {why}")) from None
     if report.problem is not None:
-        raise CommandError(ExitCode.USAGE, inert(f"rehearse: --baseline {path}: no result: {report.problem}"))
+        raise UsageError(inert(f"rehearse: --baseline {path}: no result: {report.problem}"))
     return report.findings
 
 
@@ -354,21 +341,10 @@ def _run(args: argparse.Namespace, parent: Path, cores: int | None, because: str
 
 
 def _check_words(args: argparse.Namespace) -> None:
-    if (args.command is None) == (args.config is None):
-        message = (
-            "rehearse: give a configuration file, or a command after --, such as tputui rehearse -- python train.py"
-        )
-        raise CommandError(ExitCode.USAGE, message)
-    if args.command is not None and args.set:
-        message = "rehearse: --set changes a configuration file; pass options of a command of your own after --"
-        raise CommandError(ExitCode.USAGE, message)
-    if args.config is not None and Path(args.config).suffix in (".py", ".sh"):
-        program = "python" if args.config.endswith(".py") else "sh"
-        message = f"rehearse: {args.config} is a script; write tputui rehearse -- {program} {args.config}"
-        raise CommandError(ExitCode.USAGE, inert(message))
+    check_config_or_command(args, "rehearse")
     if is_disabled():
         name = next(name for name in DISABLED_VARIABLES if os.environ.get(name, "") not in ("", "0"))
-        raise CommandError(ExitCode.USAGE, f"rehearse: {name} disables the observers that find lines; unset it")
+        raise UsageError(f"rehearse: {name} disables the observers that find lines; unset it")
 
 
 def _is_kept(args: argparse.Namespace) -> bool:
@@ -387,22 +363,19 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
 
 def _created(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple[Setup, Path]:
     """Checks the program and creates its run. Raises `CommandError`."""
-    argv = ["tputui", *sys.argv[1:]]
     if args.config is None:
-        return _script_run(script.from_words(args.command), "rehearse", parent, cores, argv)
-    try:
+        return _script_run(script.from_words(args.command), "rehearse", parent, cores)
+    with usage_errors(config.ConfigError, has_lines=True):
         tables = config.load_tables(Path(args.config), args.set)
         if config.is_script(tables):
             loaded = config.script_from_builtins(tables, args.config, args.set)
-            return _script_run(loaded, args.config, parent, cores, argv)
+            return _script_run(loaded, args.config, parent, cores)
         trained = shortened(config.from_builtins(tables, args.config, args.set), args.steps, cores)
-    except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
     os.environ |= {"PJRT_DEVICE": "CPU", OBSERVE_VARIABLE: "all"}
     if (problem := environment_problem(os.environ)) is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     launch.check_with_engine(trained, args.config, None, args.set)
-    run_dir = launch.create_run(parent, trained, config_path=args.config, name=None, resume=None, argv=argv)
+    run_dir = launch.create_run(parent, trained, config_path=args.config)
     sizes = sizes_file(os.environ, run_dir)
     os.environ |= torch_trace.variables(sizes)
     used = trained.device.virtual_cores if trained.device.cores == "all" else trained.num_cores
@@ -410,15 +383,13 @@ def _created(args: argparse.Namespace, parent: Path, cores: int | None) -> tuple
     return Setup(inert(args.config), used, chosen, None, sizes), run_dir
 
 
-def _script_run(
-    loaded: config.ScriptRun, source: str, parent: Path, cores: int | None, argv: list[str]
-) -> tuple[Setup, Path]:
+def _script_run(loaded: config.ScriptRun, source: str, parent: Path, cores: int | None) -> tuple[Setup, Path]:
     loaded = config.ScriptRun(script=replace(loaded.script, stop_grace_s=STOP_GRACE_S, exit_grace_s=STOP_GRACE_S))
     command = script.prepared(loaded, source)
     environ, used, chosen = virtual_cores(command.environ, cores)
     command = command._replace(environ=environ)
-    program = script.shown_command(loaded)
-    run_dir = script.create_run(parent, loaded, command, config_path=program, name=None, argv=argv)
+    program = script.shown_command(loaded.script.command)
+    run_dir = launch.create_run(parent, loaded, config_path=program, command=command)
     sizes = sizes_file(environ, run_dir)
     command = command._replace(environ=environ | torch_trace.variables(sizes))
     return Setup(inert(program), used, f"by {chosen}" if chosen else "", command, sizes), run_dir

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tputui.cli.console import CommandError, narrate
+from tputui.cli.console import UsageError, narrate, usage_errors
 from tputui.cli.parser import Parser, add_hosts_option
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
@@ -41,7 +41,6 @@ _words: dict[Path, str] = {}
 
 
 def add_host_options(parser: Parser) -> None:
-    """Adds the options of a run on other machines."""
     add_hosts_option(parser)
     parser.add_option(
         "--summary",
@@ -52,7 +51,7 @@ def add_host_options(parser: Parser) -> None:
 
 def address_of(args: argparse.Namespace) -> RunAddress | None:
     """The address that RUN and `--hosts` give; None for a run of this machine. Raises `CommandError`."""
-    try:
+    with usage_errors(InvalidAddress):
         if args.hosts is not None:
             if args.run is None:
                 raise InvalidAddress("--hosts needs the name of a run, or its absolute directory on the hosts")
@@ -62,10 +61,8 @@ def address_of(args: argparse.Namespace) -> RunAddress | None:
             return RunAddress(hosts=hosts, run=parse_run(args.run), runs_dir=args.runs_dir)
         if args.run is not None and is_address(args.run):
             return parse_address(args.run, args.runs_dir)
-    except InvalidAddress as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
     if getattr(args, "summary", False):
-        raise CommandError(ExitCode.USAGE, "--summary is for runs of other machines: give ssh://HOST/RUN or --hosts")
+        raise UsageError("--summary is for runs of other machines: give ssh://HOST/RUN or --hosts")
     return None
 
 
@@ -77,9 +74,8 @@ def opened_mirror(address: RunAddress, *, summary: bool = False) -> OpenedMirror
     patience.daemon = True
     patience.start()
     try:
-        mirror = OpenedMirror(address, summary=summary)
-    except Unreachable as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
+        with usage_errors(Unreachable):
+            mirror = OpenedMirror(address, summary=summary)
     finally:
         patience.cancel()
     atexit.register(mirror.close)
@@ -106,26 +102,20 @@ def runs_of(args: argparse.Namespace) -> list[ListedRun]:
     from tputui.remote.run_list import CannotList, list_runs
     from tputui.remote.ssh_command import InvalidProgram
 
-    try:
+    with usage_errors(CannotList, InvalidProgram):
         return list_runs(host_of(args), args.runs_dir, os.environ)
-    except (CannotList, InvalidProgram) as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
 
 
 def host_of(args: argparse.Namespace) -> Host:
     """The machine of `--host`. Raises `CommandError`."""
-    try:
+    with usage_errors(InvalidAddress, prefix="--host: "):
         return parse_host(args.host)
-    except InvalidAddress as error:
-        raise CommandError(ExitCode.USAGE, f"--host: {inert(str(error))}") from None
 
 
 def mirror_at(text: str, runs_dir: str | None = None) -> Path:
     """The mirror of a run at an address `ssh://HOST/RUN`, as `whole_mirror`. Raises `CommandError`."""
-    try:
+    with usage_errors(InvalidAddress):
         return whole_mirror(parse_address(text, runs_dir))
-    except InvalidAddress as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
 
 
 def whole_mirror(address: RunAddress) -> Path:

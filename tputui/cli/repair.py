@@ -10,7 +10,7 @@ import msgspec
 
 from tputui.cli.arguments import add_run_argument, find_local_run, parent_of
 from tputui.cli.check import ReadJournal, examine, is_alive, lost_records
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import CommandError, UsageError, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import counted, inert
@@ -32,7 +32,6 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser)
     parser.add_option("--to", metavar="DIR", help="directory of the copy (default RUN-repaired beside the run)")
     parser.add_option("--json", action="store_true", help="print one JSON object")
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     readings, regions = examine(run_dir)
     name = inert(run_dir.name)
     if any(is_alive(reading) for reading in readings):
-        raise CommandError(ExitCode.USAGE, f"{name}: the run is still running; repair it after it has ended")
+        raise UsageError(f"{name}: the run is still running; repair it after it has ended")
     target = Path(args.to).absolute() if args.to else run_dir.with_name(f"{run_dir.name}-repaired")
     if not regions:
         _print_undamaged(run_dir, readings, as_json=args.json)
@@ -76,18 +75,16 @@ def sentence(repaired: RepairedRun, regions: list[Damage], remaining: list[Damag
 def _write_copy(run_dir: Path, target: Path, report: bytes) -> RepairedRun:
     where = inert(str(target))
     if target.resolve().is_relative_to(run_dir.resolve()):
-        raise CommandError(ExitCode.USAGE, f"{where}: the copy cannot be inside the run; choose another --to")
+        raise UsageError(f"{where}: the copy cannot be inside the run; choose another --to")
     if target.exists() or target.is_symlink():
-        message = f"{where}: already exists and is not overwritten; choose another --to"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"{where}: already exists and is not overwritten; choose another --to")
     try:
         return repair_run(run_dir, target, report)
     except NothingReadable:
         message = f"{inert(run_dir.name)}: neither an event nor {MANIFEST} can be read; nothing to copy"
         raise CommandError(ExitCode.DAMAGED, message) from None
     except OSError as error:
-        message = f"{where}: the copy cannot be written and was removed: {error.strerror or error}"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(f"{where}: the copy cannot be written and was removed: {error.strerror or error}") from None
 
 
 def _print_undamaged(run_dir: Path, readings: list[ReadJournal], *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tputui.cli import open_run
 from tputui.cli.arguments import TIME_FORMS, add_run_argument, local_time, parent_of, parse_time, unix_time
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import UsageError, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes, speed
 from tputui.exit_codes import ExitCode
@@ -28,7 +28,6 @@ AT_ONCE = sys.float_info.max
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, help=RUN_OR_LOG)
     parser.add_option("--at", type=parse_time, metavar="TIME", help=f"start paused at this time: {TIME_FORMS}")
     parser.add_option("--once", action="store_true", help="print a report of the run at that time and exit")
@@ -38,7 +37,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Plays back the run."""
     screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
     opened = RunOrLog(args.run, parent_of(args))
     run_dir = opened.run_dir
@@ -53,7 +51,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         return ExitCode.DONE
     writer = open_run.line_writer(args)
     if t is not None and not screen:
-        raise CommandError(ExitCode.USAGE, "--at needs a screen, or --once to print a report")
+        raise UsageError("--at needs a screen, or --once to print a report")
     source = session.Session.replay(run_dir, speed=args.speed or (1.0 if screen else AT_ONCE))
     if t is not None:
         source.player.pause()

@@ -6,6 +6,7 @@ The request file is the only way in which these commands act on a run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 
 from tputui import formatting as fmt
 from tputui.cli.arguments import add_run_argument, chosen_run
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import UsageError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, add_hosts_option, exit_codes, seconds
 from tputui.exit_codes import ExitCode
 from tputui.session.session import Session
@@ -112,12 +113,10 @@ def request_and_wait(
 
     Raises `CommandError` if the run has ended, or ends before it answers.
     """
-    session = Session.live(run_dir)
-    try:
+    with contextlib.closing(Session.live(run_dir)) as session:
         snapshot = _read_snapshot(session)
         if snapshot.condition in ENDED:
-            message = f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})"
-            raise CommandError(ExitCode.USAGE, message)
+            raise UsageError(f"{_name(run_dir)}: the run has already ended ({_ended(snapshot)})")
         request = submit(run_dir, kind, by, steps)
         say(f"requested: {kind}")
         try:
@@ -125,8 +124,6 @@ def request_and_wait(
         except KeyboardInterrupt:
             narrate(f"stopped waiting; the request remains pending; `tputui show {_name(run_dir)}` shows its result")
             raise
-    finally:
-        session.close()
 
 
 def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) -> requests.Request:
@@ -136,7 +133,7 @@ def submit(run_dir: Path, kind: RequestKind, by: str, steps: int | None = None) 
         return requests.submit(run_dir, kind, by=by, now=time.time(), steps=steps)
     except OSError as error:
         message = f"{_name(run_dir)}: the request could not be written: {files.reason(error, run_dir)}"
-        raise CommandError(ExitCode.USAGE, message) from None
+        raise UsageError(message) from None
 
 
 def _print_receipts(
@@ -164,8 +161,7 @@ def _print_receipts(
             if isinstance(event, ev.RequestRefused):
                 return ExitCode.USAGE, None
         if settled:
-            message = f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})"
-            raise CommandError(ExitCode.USAGE, message)
+            raise UsageError(f"{_name(run_dir)}: the run ended before it answered ({_ended(session.snapshot())})")
         if time.monotonic() >= deadline:
             return _narrate_unanswered(session.snapshot(), request.id, run_dir, wait_s), None
         pause.wait(_RECEIPT_POLL_S)
@@ -207,7 +203,6 @@ def _print_hosts(session: Session, request_id: str) -> None:
 
 
 def _new_events(session: Session) -> list[JournalEvent]:
-    """All events that were written since the last read."""
     events = session.poll()
     while not session.caught_up:
         events += session.poll()
@@ -256,16 +251,12 @@ def _silent_hosts(snapshot: Snapshot, request_id: str) -> str:
 
 def _stacks(args: argparse.Namespace) -> ExitCode:
     run_dir = chosen_run(args)
-    session = Session.live(run_dir)
-    try:
+    with contextlib.closing(Session.live(run_dir)) as session:
         snapshot = _read_snapshot(session)
         if snapshot.condition in ENDED:
-            message = f"{_name(run_dir)}: no processes left: the run is {snapshot.condition}"
-            raise CommandError(ExitCode.USAGE, message)
+            raise UsageError(f"{_name(run_dir)}: no processes left: the run is {snapshot.condition}")
         request = submit(run_dir, "stacks", "tputui stacks").id
         view, missing = _wait_for_stacks(session, request, args.wait)
-    finally:
-        session.close()
     if args.json:
         say_json(msgspec.to_builtins(view), indent=2)
     elif view is not None:
@@ -291,7 +282,7 @@ def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[Sta
         missing = [name for name, pid in session.training_processes() if pid not in answered]
         receipt = next((request_view for request_view in snapshot.requests if request_view.id == request), None)
         if receipt is not None and receipt.state == "refused" and view is None:
-            raise CommandError(ExitCode.USAGE, f"refused: {fmt.inert(receipt.why or 'no reason given')}")
+            raise UsageError(f"refused: {fmt.inert(receipt.why or 'no reason given')}")
         if snapshot.devices is not None and view is not None and not (view.cores or view.cores_reason):
             # The supervisor still reads what the TPU cores execute. A hung runtime answers nothing, which has a reason.
             missing.append("the TPU runtime")
@@ -302,7 +293,7 @@ def _wait_for_stacks(session: Session, request: str, wait_s: float) -> tuple[Sta
             # It reads them one after the other, and only it knows when it has them all.
             missing.append("other processes of the command")
         if view is None and snapshot.condition in ENDED:
-            raise CommandError(ExitCode.USAGE, f"the run ended before it answered (it is {snapshot.condition})")
+            raise UsageError(f"the run ended before it answered (it is {snapshot.condition})")
         if not missing or snapshot.condition in ENDED or time.monotonic() >= deadline:
             return view, missing
         pause.wait(_STACKS_POLL_S)

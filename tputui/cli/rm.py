@@ -9,7 +9,7 @@ from functools import reduce
 from pathlib import Path
 
 from tputui.cli.arguments import find_run, parent_of
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.formatting import counted, inert, size
@@ -27,19 +27,15 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_argument("runs", metavar="RUN", nargs="+", help="name or directory of a run")
     parser.add_option("--yes", action="store_true", help="do not ask")
     parser.add_option("--json", action="store_true", help="print one list of objects; requires --yes")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Deletes the runs."""
     parent = parent_of(args)
     if remote := [name for name in args.runs if name.startswith("ssh://")]:
-        raise CommandError(
-            ExitCode.USAGE, f"{inert(remote[0])}: runs of other machines are deleted there, by tputui rm"
-        )
+        raise UsageError(f"{inert(remote[0])}: runs of other machines are deleted there, by tputui rm")
     paths = list(dict.fromkeys(Path(os.path.abspath(find_run(name, parent))) for name in args.runs))
     sizes = {path: _examine(path) for path in paths}
     if not args.yes:
@@ -70,20 +66,20 @@ def _examine(path: Path) -> RunSize:
     try:
         return deletion.examine(path)
     except CannotDelete as error:
-        raise CommandError(ExitCode.USAGE, f"{inert(path.name)} {inert(str(error))}; nothing was deleted") from None
+        raise UsageError(f"{inert(path.name)} {inert(str(error))}; nothing was deleted") from None
 
 
 def _confirm(sizes: dict[Path, RunSize], *, as_json: bool) -> None:
     """Asks in the terminal. Raises `CommandError` if the answer is not yes."""
     if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise CommandError(ExitCode.USAGE, "rm: pass --yes to delete without being asked; nothing was deleted")
+        raise UsageError("rm: pass --yes to delete without being asked; nothing was deleted")
     for path, run_size in sizes.items():
         narrate(f"{path}: {run_size.text}")
     total = reduce(RunSize.plus, sizes.values())
     sys.stderr.write(f"tputui: delete {counted(len(sizes), 'run')}, {size(total.num_bytes)}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandError(ExitCode.USAGE, "nothing was deleted")
+        raise UsageError("nothing was deleted")
 
 
 COMMANDS = {"rm": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

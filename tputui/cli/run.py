@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ import msgspec
 from tputui import config
 from tputui.cli import alert, arguments, hosts, launch, metrics_server, open_run, script
 from tputui.cli.arguments import find_local_run, parent_of
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
-from tputui.formatting import inert
 from tputui.supervise.command import RunCommand
 from tputui.telemetry import rundir
 
@@ -42,14 +40,7 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
-    parser.usage = "tputui run [OPTION ...] CONFIG\n       tputui run [OPTION ...] -- COMMAND ..."
-    config_help = "TOML file, such as those in sample_configs/"
-    parser.add_argument("config", metavar="CONFIG", nargs="?", help=config_help)
-    parser.take_command()
-    parser.add_option(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a key of the configuration; repeatable"
-    )
+    arguments.add_config_or_command(parser)
     parser.add_option("--name", metavar="NAME", help="name of the run (default time and task)")
     parser.add_option("--resume", metavar="RUN", help="resume from the last checkpoint of RUN")
     parser.add_option("--detach", action="store_true", help="start the run, print its name and exit")
@@ -63,7 +54,6 @@ def add_arguments(parser: Parser) -> None:
     alert.add_alert_options(parser)
     arguments.add_strict_option(parser)
     open_run.add_view_options(parser)
-    parser.suggest_set(config.keys_by_name())
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -71,30 +61,25 @@ def run(args: argparse.Namespace) -> ExitCode:
     launch.check_system()
     parent = parent_of(args)
     if args.name is not None and not rundir.is_name(args.name):
-        raise CommandError(
-            ExitCode.USAGE,
+        raise UsageError(
             f"--name {args.name!r}: run names may contain letters, digits, . - _ (at most 128 characters) "
             "and start with a letter or digit",
         )
-    _check_words(args)
+    arguments.check_config_or_command(args, "run")
+    if args.command is not None:
+        _refuse_resume(args)
     open_run.line_writer(args)  # refuses options that contradict each other before anything is created
     listening = _listen(args.metrics_port)
-    argv = ["tputui", *sys.argv[1:]]
-    command: RunCommand | None = None
-    tables = _tables(args)
-    if tables is None or config.is_script(tables):
-        command, run_dir, place = _create_script_run(args, parent, tables, argv)
-    else:
-        loaded, resume, place = _checked(args, parent, tables)
-        run_dir = launch.create_run(
-            parent,
-            loaded,
-            config_path=args.config,
-            name=place.run if place else args.name,
-            resume=resume,
-            argv=argv,
-            host_index=place.host_index if place else None,
-        )
+    loaded, command, resume, place = _checked(args, parent)
+    run_dir = launch.create_run(
+        parent,
+        loaded,
+        config_path=args.config or script.shown_command(args.command),
+        name=place.run if place else args.name,
+        resume=resume,
+        command=command,
+        host_index=place.host_index if place else None,
+    )
     interrupts = open_run.Interrupts(run_dir)
     # A cluster signals the command that it has started before it takes the host away.
     with interrupts.caught(signal.SIGTERM):
@@ -114,7 +99,7 @@ def _listen(number: int | None) -> socket.socket | None:
     try:
         return None if number is None else metrics_server.listen(number)
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"run: --metrics-port {number}: {error.strerror}") from None
+        raise UsageError(f"run: --metrics-port {number}: {error.strerror}") from None
 
 
 def _serve_metrics(run_dir: Path, listening: socket.socket) -> None:
@@ -130,45 +115,23 @@ def _serve_metrics(run_dir: Path, listening: socket.socket) -> None:
     narrate(f"serving {address} {metrics_server.how_to_ask(run_dir)}")
 
 
-def _check_words(args: argparse.Namespace) -> None:
-    """Refuses arguments that contradict each other. Raises `CommandError`."""
-    if args.command is None:
-        if args.config is None:
-            message = (
-                "run: the configuration file is missing; to run a command of your own, write tputui run -- COMMAND"
-            )
-            raise CommandError(ExitCode.USAGE, message)
-        if Path(args.config).suffix in (".py", ".sh"):
-            program = "python" if args.config.endswith(".py") else "sh"
-            message = (
-                f"run: {args.config} is a script, not a configuration; write tputui run -- {program} {args.config}"
-            )
-            raise CommandError(ExitCode.USAGE, inert(message))
-        return
-    if args.config is not None:
-        message = f"run: give either the configuration {args.config} or a command after --, not both"
-        raise CommandError(ExitCode.USAGE, inert(message))
-    if args.set:
-        message = "run: --set changes a configuration file; pass options of a command of your own after --"
-        raise CommandError(ExitCode.USAGE, message)
-    _refuse_resume(args)
-
-
 def _refuse_resume(args: argparse.Namespace) -> None:
     if args.resume is not None:
         message = "run: --resume continues training of the engine; a command of your own resumes by its own options"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
 
 
-def _tables(args: argparse.Namespace) -> dict[str, Any] | None:
-    """The content of the configuration file; None for a command after --. Raises `CommandError`."""
+def _loaded(args: argparse.Namespace) -> config.RunConfig | config.ScriptRun:
+    """The configuration in the file, or that of the command after --. Raises `CommandError`."""
     if args.command is not None:
-        return None
-    try:
+        return script.from_words(args.command, _option_tables(args, {}))
+    with usage_errors(config.ConfigError, has_lines=True):
         tables = config.load_tables(Path(args.config), args.set)
-    except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
-    return tables | _option_tables(args, tables)
+        tables |= _option_tables(args, tables)
+        if not config.is_script(tables):
+            return config.from_builtins(tables, args.config, args.set)
+        _refuse_resume(args)
+        return config.script_from_builtins(tables, args.config, args.set)
 
 
 def _option_tables(args: argparse.Namespace, tables: dict[str, Any]) -> dict[str, Any]:
@@ -181,59 +144,27 @@ def _option_tables(args: argparse.Namespace, tables: dict[str, Any]) -> dict[str
     return {name: table for name, table in changed.items() if table is not None}
 
 
-def _create_script_run(
-    args: argparse.Namespace, parent: Path, tables: dict[str, Any] | None, argv: list[str]
-) -> tuple[RunCommand, Path, hosts.LaunchPlace | None]:
-    """Checks a command and creates the directory of its run, on this host of several. Raises `CommandError`."""
-    if tables is None:
-        loaded, source = script.from_words(args.command, _option_tables(args, {})), "run"
-    else:
-        _refuse_resume(args)
-        source = args.config
-        try:
-            loaded = config.script_from_builtins(tables, source, args.set)
-        except config.ConfigError as error:
-            raise CommandError(ExitCode.USAGE, str(error)) from None
-    alert.check(loaded.alerts, source, args.set)
-    place = hosts.place_of_command(loaded.launch, args, os.environ)
-    if place is not None:
-        place = hosts.at_attempt(place, parent)
-        loaded = msgspec.structs.replace(loaded, launch=place.launch)
-    command = script.prepared(loaded, source)
-    if place is not None:
-        command = script.at_host(command, place)
-    run_dir = script.create_run(
-        parent,
-        loaded,
-        command,
-        config_path=args.config or script.shown_command(loaded),
-        name=place.run if place else args.name,
-        argv=argv,
-        host_index=place.host_index if place else None,
-    )
-    return command, run_dir, place
-
-
 def _checked(
-    args: argparse.Namespace, parent: Path, tables: dict[str, Any]
-) -> tuple[config.RunConfig, Path | None, hosts.LaunchPlace | None]:
-    """The configuration, the checkpoint to resume from, and the place of this host among several, after all checks.
-    Creates nothing. Raises `CommandError`."""
-    try:
-        loaded = config.from_builtins(tables, args.config, args.set)
-    except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
-    alert.check(loaded.alerts, args.config, args.set)
-    place = hosts.place_of(loaded.launch, args, os.environ)
+    args: argparse.Namespace, parent: Path
+) -> tuple[config.RunConfig | config.ScriptRun, RunCommand | None, Path | None, hosts.LaunchPlace | None]:
+    """The configuration, the command of the user if it runs one, the checkpoint to resume from, and the place of this
+    host among several, after all checks. Creates nothing. Raises `CommandError`."""
+    source, loaded = args.config or "run", _loaded(args)
+    alert.check(loaded.alerts, source, args.set)
+    find_place = hosts.place_of if isinstance(loaded, config.RunConfig) else hosts.place_of_command
+    place = find_place(loaded.launch, args, os.environ)
     if place is not None:
         place = hosts.at_attempt(place, parent)
         loaded = msgspec.structs.replace(loaded, launch=place.launch)
+    if isinstance(loaded, config.ScriptRun):
+        command = script.prepared(loaded, source)
+        return loaded, command if place is None else script.at_host(command, place), None, place
     problem = environment_problem(os.environ)
     if problem is not None:
         raise CommandError(ExitCode.ENVIRONMENT, problem)
     resume = _resume_path(args, parent, place)
-    launch.check_with_engine(loaded, args.config, resume, args.set)
-    return loaded, resume, place
+    launch.check_with_engine(loaded, source, resume, args.set)
+    return loaded, None, resume, place
 
 
 def _resume_path(args: argparse.Namespace, parent: Path, place: hosts.LaunchPlace | None) -> Path | None:

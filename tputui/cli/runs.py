@@ -7,14 +7,14 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.cli.arguments import existing_parent, runs_in
-from tputui.cli.console import narrate, say, say_json
+from tputui.cli.console import GAP, narrate, say, say_json, table_lines
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 from tputui.log_import.scan import FoundLog, find_logs
@@ -33,14 +33,12 @@ as of the last time they were opened, by `tputui replay PATH` or from the list o
 EXIT_CODES = exit_codes(DONE="printed, also if there are no runs yet", USAGE="the directory cannot be listed")
 
 _HEAD = ("RUN", "STATE", "EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES", "CONFIG", "LABELS")
-_GAP = "  "
 _CONFIG_LEAST = 12
 """Minimum number of cells of the configuration."""
 _RIGHT = frozenset({"EPOCH", "STEP", "TRAIN LOSS", "AGE", "CORES"})
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.add_option("--json", action="store_true", help="print one list of objects")
     parser.add_option("--all", action="store_true", help="list archived runs too")
     parser.add_option("--tag", metavar="TAG", help="list only runs with this tag")
@@ -48,7 +46,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Prints the runs."""
     if args.host is not None:
         return print_remote(args, as_json=args.json, archived=args.all, tag=args.tag)
     parent = existing_parent(args)
@@ -95,26 +92,16 @@ def print_remote(
 def _print_table(runs: Iterable[ListedRun]) -> None:
     rows = list(map(_cells, runs))
     head = _HEAD if any(cells[-1] for cells in rows) else _HEAD[:-1]
-    table = _fitted([head, *(row[: len(head)] for row in rows)])
-    widths = _widths(table)
-    for line in table:
-        cells = (
-            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-            for cell, width, name in zip(line, widths, head, strict=False)
-        )
-        say(_GAP.join(cells).rstrip())
-
-
-def _widths(table: Sequence[tuple[str, ...]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*table, strict=True)]
+    right = [at for at, name in enumerate(head) if name in _RIGHT]
+    say("\n".join(table_lines(_fitted([head, *(row[: len(head)] for row in rows)]), right)))
 
 
 def _fitted(table: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """The table with the column CONFIG cut so that no line is wrapped in a terminal."""
     if not sys.stdout.isatty():
         return table
-    widths, at = _widths(table), _HEAD.index("CONFIG")
-    others = sum(widths) - widths[at] + len(_GAP) * (len(widths) - 1)
+    widths, at = [max(map(len, column)) for column in zip(*table, strict=True)], _HEAD.index("CONFIG")
+    others = sum(widths) - widths[at] + len(GAP) * (len(widths) - 1)
     room = max(shutil.get_terminal_size().columns - others, _CONFIG_LEAST)
     return [(*line[:at], _shortened(line[at], room), *line[at + 1 :]) for line in table]
 
@@ -192,7 +179,6 @@ def created(run_dir: Path) -> float:
 
 
 def _run(run_dir: Path, labels: RunLabels | None) -> ListedRun:
-    """A run in the list."""
     listed = ListedRun(run=run_dir.name, dir=str(run_dir), created=created(run_dir), state="unreadable")
     if labels is not None:
         tags = list(labels.tags)

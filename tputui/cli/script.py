@@ -12,10 +12,8 @@ from types import MappingProxyType
 import msgspec
 
 from tputui import config
-from tputui.cli import launch
-from tputui.cli.console import CommandError
+from tputui.cli.console import UsageError
 from tputui.cli.hosts import LaunchPlace
-from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.logs.console import check_pattern
 from tputui.logs.tags import BadPattern, TagRule
@@ -30,7 +28,7 @@ def from_words(command: Sequence[str], tables: Mapping[str, object] = _NONE) -> 
     """The configuration of the command after `tputui run --`, with further tables. Raises `CommandError`."""
     if not command or not command[0]:
         words_missing = "there is no command after --, such as `tputui run -- python train.py`"
-        raise CommandError(ExitCode.USAGE, f"run: {words_missing}")
+        raise UsageError(f"run: {words_missing}")
     return config.ScriptRun(
         script=config.ScriptConfig(command=list(command)),
         alerts=msgspec.convert(tables.get("alerts", {}), config.AlertsConfig),
@@ -46,68 +44,36 @@ def prepared(run: config.ScriptRun, source: str, environ: Mapping[str, str] | No
     """
     script = run.script
     if masked := _masked_value(script):
-        message = f"{inert(source)}: {inert(masked)}: a run does not keep secrets; enter this value again"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"{inert(source)}: {inert(masked)}: a run does not keep secrets; enter this value again")
     cwd = Path(script.cwd) if script.cwd is not None else Path.cwd()
     if not cwd.is_dir():
-        message = f"{inert(source)}: script.cwd: {inert(str(cwd))} is not a directory"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"{inert(source)}: script.cwd: {inert(str(cwd))} is not a directory")
     try:
         TagRule(script.tags.pattern)
     except BadPattern as error:
-        raise CommandError(ExitCode.USAGE, f"{inert(source)}: script.tags.pattern: {inert(str(error))}") from None
+        raise UsageError(f"{inert(source)}: script.tags.pattern: {inert(str(error))}") from None
     pattern = script.console.pattern
     if pattern is not None and (reason := check_pattern(pattern)) is not None:
-        raise CommandError(ExitCode.USAGE, f"{inert(source)}: script.console.pattern: {inert(reason)}")
+        raise UsageError(f"{inert(source)}: script.console.pattern: {inert(reason)}")
     env = environment(os.environ if environ is None else environ, script.env)
     for name in (RUN_HOST_INDEX, RUN_NUM_HOSTS):
         env.pop(name, None)
     program = script.command[0]
     problem = _problem(program, cwd, env.get("PATH", os.defpath))
     if problem is not None:
-        raise CommandError(ExitCode.USAGE, f"{inert(source)}: {inert(program)}: {problem}")
+        raise UsageError(f"{inert(source)}: {inert(program)}: {problem}")
     return RunCommand(script.command, env, str(cwd.resolve()))
 
 
-def shown_command(run: config.ScriptRun) -> str:
+def shown_command(words: Sequence[str]) -> str:
     """The command as a line of a shell, with its secrets masked."""
-    return shlex.join(redaction.masked_argv(run.script.command))
+    return shlex.join(redaction.masked_argv(words))
 
 
 def at_host(command: RunCommand, place: LaunchPlace) -> RunCommand:
     """The command with the index of its host, and the number of hosts, in its environment."""
     of_host = {RUN_HOST_INDEX: str(place.host_index), RUN_NUM_HOSTS: str(place.launch.num_hosts)}
     return command._replace(environ={**command.environ, **of_host})
-
-
-def create_run(
-    parent: Path,
-    run: config.ScriptRun,
-    command: RunCommand,
-    *,
-    config_path: str,
-    name: str | None,
-    argv: list[str],
-    host_index: int | None = None,
-) -> Path:
-    """Creates the run directory; secrets of the command are masked in it. `host_index`: of a run on several hosts.
-
-    Raises `CommandError`.
-    """
-    tables = config.script_to_builtins(run)
-    tables["script"] |= {"command": redaction.masked_argv(run.script.command), "cwd": command.cwd}
-    program = config.script_name(run.script.command)
-    return launch.create_directory(
-        parent,
-        tables,
-        program,
-        config_path=config_path,
-        name=name,
-        resume=None,
-        argv=argv,
-        command=command,
-        host_index=host_index,
-    )
 
 
 def _masked_value(script: config.ScriptConfig) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tputui.cli import metrics_server
 from tputui.cli.arguments import add_run_argument, find_run, parent_of
-from tputui.cli.console import CommandError, narrate, say
+from tputui.cli.console import CommandError, UsageError, narrate, say
 from tputui.cli.parser import Command, Parser, exit_codes, port
 from tputui.exit_codes import ExitCode
 
@@ -28,7 +28,6 @@ _NEEDED = ("textual_serve", "aiohttp")
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, optional=True, help="name or directory of a run (default the list of runs)")
     parser.add_option("--port", type=port, default=0, metavar="N", help="port to listen on (default any free port)")
     parser.add_option("--metrics", action="store_true", help="serve the values of RUN to Prometheus, no page")
@@ -38,7 +37,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Serves."""
     if args.metrics:
         return _serve_metrics(args)
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
@@ -50,7 +48,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     try:
         listening = web.listen(args.port)
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"serve: port {args.port}: {error.strerror}") from error
+        raise UsageError(f"serve: port {args.port}: {error.strerror}") from error
     title = f"tputui: {run_dir.name}" if run_dir is not None else "tputui"
     command = command_line(parent, run_dir, control=args.allow_control)
     web.serve(command, listening, title, partial(_announce, control=args.allow_control))
@@ -60,14 +58,13 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _serve_metrics(args: argparse.Namespace) -> ExitCode:
     """Serves the values of a run to Prometheus."""
     if args.run is None or args.allow_control:
-        message = "serve: --metrics needs RUN" if args.run is None else "serve: --metrics controls nothing"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError("serve: --metrics needs RUN" if args.run is None else "serve: --metrics controls nothing")
     run_dir = find_run(args.run, parent_of(args))
 
     try:
         listening = metrics_server.listen(args.port)
     except OSError as error:
-        raise CommandError(ExitCode.USAGE, f"serve: port {args.port}: {error.strerror}") from error
+        raise UsageError(f"serve: port {args.port}: {error.strerror}") from error
     with metrics_server.MetricsServer(run_dir, listening) as server:
         say(server.address)
         narrate(f"serving {metrics_server.how_to_ask(run_dir)}; Ctrl-C ends the server, not the run")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from msgspec import to_builtins
 
 from tputui import formatting as fmt
 from tputui.cli.arguments import add_run_argument, chosen_run, span, words_of_mirror
-from tputui.cli.console import CommandError, say, say_json
+from tputui.cli.console import CommandError, UsageError, say, say_json, usage_errors
 from tputui.cli.foreign_logs import RUN_OR_LOG, chosen_run_or_log
 from tputui.cli.parser import Command, Parser, add_hosts_option, count_or_all, exit_codes
 from tputui.exit_codes import ExitCode
@@ -34,7 +33,6 @@ EXIT_CODES = exit_codes(
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, help=RUN_OR_LOG)
     add_hosts_option(parser)
     parser.add_option("--json", action="store_true", help="print one JSON object, with all epochs")
@@ -63,7 +61,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Prints the run."""
     if args.follow or args.idle_timeout is not None:
         return _follow(args)
     if args.model:
@@ -78,7 +75,9 @@ def run(args: argparse.Namespace) -> ExitCode:
     except run_labels.InvalidLabels as error:
         labels, problem = None, str(error)
     if args.json:
-        more = {"goodput": to_builtins(goodput), "labels": labels and _all_labels(labels)}
+        # Also those with their default, which the encoder leaves out.
+        every = labels and {name: getattr(labels, name) for name in labels.__struct_fields__}
+        more = {"goodput": to_builtins(goodput), "labels": every}
         say_json({**show_page.to_show(snapshot), **more}, indent=2)
     else:
         address = words_of_mirror(args, run_dir)
@@ -93,25 +92,19 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _follow(args: argparse.Namespace) -> ExitCode:
     """Prints an object per change until the run has ended."""
     if not args.follow:
-        raise CommandError(ExitCode.USAGE, "show: --idle-timeout needs --follow")
+        raise UsageError("show: --idle-timeout needs --follow")
     if not args.json or args.model or args.code:
         message = "show: --follow prints JSON lines: write --json --follow; `tputui attach --no-ui` prints plain lines"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     source = session.Session.live(chosen_run(args))
     try:
         for fields in show_stream.stream(source, idle_timeout_s=args.idle_timeout):
             say_json(fields)
     except show_stream.IdleTimeout:
-        message = f"nothing changed within {fmt.duration(args.idle_timeout)}"
-        raise CommandError(ExitCode.UNANSWERED, message) from None
+        raise CommandError(ExitCode.UNANSWERED, f"nothing changed within {fmt.duration(args.idle_timeout)}") from None
     finally:
         source.close()
     return ExitCode.DONE
-
-
-def _all_labels(labels: RunLabels) -> dict[str, Any]:
-    """Every label by name, also those with their default."""
-    return {name: getattr(labels, name) for name in labels.__struct_fields__}
 
 
 def _label_lines(labels: RunLabels | None, problem: str) -> list[str]:
@@ -128,10 +121,8 @@ def _show_model(args: argparse.Namespace) -> ExitCode:
     from tputui.telemetry import layer_table
 
     run_dir = chosen_run(args)
-    try:
+    with usage_errors(layer_table.NoTable):
         table = layer_table.read(run_dir)
-    except layer_table.NoTable as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
     flops = session.load(run_dir).flops
     if args.json:
         say_json({**to_builtins(table), "flops": flops}, indent=2)
@@ -147,10 +138,8 @@ def _show_code(args: argparse.Namespace) -> ExitCode:
     from tputui.telemetry import code_record  # The packages of this environment are only read for it.
 
     run_dir = chosen_run(args)
-    try:
+    with usage_errors(code_record.NoCodeRecord):
         record = code_record.read(run_dir)
-    except code_record.NoCodeRecord as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
     details = session.load(run_dir).details
     if args.json:
         say_json({"command": details.argv, "cwd": details.cwd, "git": details.git, "code": record}, indent=2)

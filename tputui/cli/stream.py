@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 
-from tputui.cli.console import CommandError
+from tputui.cli.console import UsageError, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.exit_codes import ExitCode
 
@@ -30,17 +30,15 @@ def run(args: argparse.Namespace) -> ExitCode:
     from tputui.remote.stream_server import serve
 
     if sys.stdin.isatty():
-        raise CommandError(ExitCode.USAGE, "stream: ssh starts this command; use `tputui attach ssh://HOST/RUN`")
+        raise UsageError("stream: ssh starts this command; use `tputui attach ssh://HOST/RUN`")
     if args.runs_dir is not None:
         os.environ["TPUTUI_RUNS"] = args.runs_dir
     # With --summary every journal stays open, and a pod has more of them than the usual soft limit.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
+    with usage_errors(ProtocolError, prefix="stream: "):
         serve(sys.stdin.fileno(), sys.stdout.fileno())
-    except ProtocolError as error:
-        raise CommandError(ExitCode.USAGE, f"stream: {error}") from None
     return ExitCode.DONE
 
 

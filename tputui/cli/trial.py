@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import itertools
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,9 +20,8 @@ from tputui import config
 from tputui import formatting as fmt
 from tputui.cli import launch, script, trial_command
 from tputui.cli.arguments import find_run, parent_of, span
-from tputui.cli.console import CommandError, narrate, say, say_json
+from tputui.cli.console import CommandError, ProgressLine, UsageError, narrate, say, say_json, usage_errors
 from tputui.cli.parser import Command, Parser, exit_codes, positive_int
-from tputui.cli.progress import ProgressLine
 from tputui.cli.trial_run import (
     BLOCK_S,
     CACHE_VARIABLE,
@@ -95,8 +93,6 @@ PACE_KEYS = (
 
 
 class Trial(NamedTuple):
-    """What is to be measured."""
-
     name: str
     """The run, or the configuration file."""
     base: config.RunConfig
@@ -113,7 +109,6 @@ class Trial(NamedTuple):
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     parser.usage = (
         "tputui try [OPTION ...] RUN|CONFIG [KEY=VALUE ...]\n"
         "       tputui try --with ARG=VALUE [OPTION ...] -- COMMAND ..."
@@ -146,8 +141,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     launch.check_system()
     args.blocks = args.blocks or (PAIRS if args.command is None else COMMAND_PAIRS)
     if args.blocks < PAIRS_MIN:
-        message = f"try: --blocks {args.blocks}: an interval needs at least {PAIRS_MIN} blocks of each"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(f"try: --blocks {args.blocks}: an interval needs at least {PAIRS_MIN} blocks of each")
     _check_words(args)
     return _run_config(args) if args.command is None else _run_command(args)
 
@@ -155,10 +149,9 @@ def run(args: argparse.Namespace) -> ExitCode:
 def _check_words(args: argparse.Namespace) -> None:
     if (args.command is None) == (args.run is None):
         message = "try: give a run or a configuration file, or a command after --, such as tputui try --with lr=0.1 -- "
-        raise CommandError(ExitCode.USAGE, f"{message}python train.py")
+        raise UsageError(f"{message}python train.py")
     if args.command is None and (args.with_ or args.with_env or args.with_args):
-        message = "try: --with, --with-env and --with-args change a command after --; of a run give KEY=VALUE"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError("try: --with, --with-env and --with-args change a command after --; of a run give KEY=VALUE")
 
 
 def _run_config(args: argparse.Namespace) -> ExitCode:
@@ -189,7 +182,7 @@ def _run_command(args: argparse.Namespace) -> ExitCode:
             yield runs[-1]
 
     what = inert(", ".join(changes))
-    measured = _measured(args, plan, what, script.shown_command(base), sides)
+    measured = _measured(args, plan, what, script.shown_command(base.script.command), sides)
     without, changed = runs
     # The losses of the first runs count, too: only their speed does not.
     unchanged = least(agreement(without.losses[0], losses) for losses in without.losses[1:])
@@ -275,7 +268,7 @@ def _print(
 def _trial(args: argparse.Namespace) -> Trial:
     """What to measure, after all checks. Raises `CommandError`."""
     if (word := next((word for word in args.changes if "=" not in word), None)) is not None:
-        raise CommandError(ExitCode.USAGE, f"try: {word}: expected KEY=VALUE, such as data.workers=2")
+        raise UsageError(f"try: {word}: expected KEY=VALUE, such as data.workers=2")
     path = Path(args.run)
     manifest: rundir.Manifest | None = None
     snapshot: Snapshot | None = None
@@ -284,7 +277,7 @@ def _trial(args: argparse.Namespace) -> Trial:
         if path.suffix == ".toml" or path.is_file():
             tables, name, source = config.load_tables(path), inert(args.run), args.run
             if config.is_script(tables):
-                raise CommandError(ExitCode.USAGE, _SCRIPT.format(name))
+                raise UsageError(_SCRIPT.format(name))
         else:
             run_dir = find_run(args.run, parent_of(args))
             name = inert(run_dir.name)
@@ -302,7 +295,7 @@ def _trial(args: argparse.Namespace) -> Trial:
         new = config.with_overrides(config.to_builtins(base), changes)
         changed = config.from_builtins(new, source, changes)
     except config.ConfigError as error:
-        raise CommandError(ExitCode.USAGE, str(error).removeprefix("--set ")) from None
+        raise UsageError(str(error).removeprefix("--set ")) from None
     trial = Trial(name, base, changed, changes, snapshot, verdict, source)
     _enter_folder(manifest)
     return trial._replace(on_tpu=_refuse(trial, keys))
@@ -316,17 +309,14 @@ _SCRIPT = (
 
 def _recorded(run_dir: Path, name: str) -> rundir.Manifest:
     """The manifest of a run of the engine. Raises `CommandError`."""
-    try:
+    with usage_errors(rundir.RunNotFound, OSError):
         manifest = rundir.read_manifest(run_dir)
-    except (rundir.RunNotFound, OSError) as error:
-        raise CommandError(ExitCode.USAGE, inert(str(error))) from None
     if config.is_script(manifest.config):
-        raise CommandError(ExitCode.USAGE, _SCRIPT.format(name))
+        raise UsageError(_SCRIPT.format(name))
     if not isinstance(manifest.config.get("task"), str) or not isinstance(manifest.config.get("data"), dict):
-        message = (
+        raise UsageError(
             f"{name}: only runs of the engine can be trained again with a change; this run is reported by a script"
         )
-        raise CommandError(ExitCode.USAGE, message)
     return manifest
 
 
@@ -334,7 +324,7 @@ def _proposed(name: str, proposed: list[Verdict], *, has_run: bool) -> str:
     if proposed and proposed[0].change is not None:
         return proposed[0].change
     why = "its diagnosis proposes no change of the configuration" if has_run else "a configuration has no diagnosis"
-    raise CommandError(ExitCode.USAGE, f"try: {name}: {why}; give one, such as data.workers=2")
+    raise UsageError(f"try: {name}: {why}; give one, such as data.workers=2")
 
 
 def _enter_folder(manifest: rundir.Manifest | None) -> None:
@@ -353,15 +343,15 @@ def _refuse(trial: Trial, keys: list[str]) -> bool:
     facts = [_checked(trial, loaded, changes) for loaded, changes in ((trial.base, []), (trial.changed, trial.changes))]
     for key in keys:
         if before.get(key) == now.get(key):
-            raise CommandError(ExitCode.USAGE, f"{key} is {now.get(key)} in {trial.name} already, so nothing changes")
+            raise UsageError(f"{key} is {now.get(key)} in {trial.name} already, so nothing changes")
         if key not in PACE_KEYS:
-            raise CommandError(ExitCode.USAGE, f"{key} {_why_not(key)}")
+            raise UsageError(f"{key} {_why_not(key)}")
     batches = [of_run.get("global_batch") for of_run in facts]
     if all(key in BATCH_KEYS for key in keys) and batches[0] == batches[1]:
         problem = f"{', '.join(trial.changes)}: {trial.name} trains {batches[0]} examples per step already"
-        raise CommandError(ExitCode.USAGE, f"{problem}, so nothing changes")
+        raise UsageError(f"{problem}, so nothing changes")
     if keys == ["device.strategy"] and facts[0].get("num_cores") == 1:
-        raise CommandError(ExitCode.USAGE, f"device.strategy has no effect on one core, on which {trial.name} trains")
+        raise UsageError(f"device.strategy has no effect on one core, on which {trial.name} trains")
     on_tpu = facts[0].get("device") == "TPU"
     if on_tpu and (holder := next(iter(find_devices().holders), None)) is not None:
         raise CommandError(ExitCode.ENVIRONMENT, device_in_use(holder))
@@ -399,14 +389,8 @@ def _side(trial: Trial, folder: Path, name: str, loaded: config.RunConfig, *, re
         diagnosis=config.DiagnosisConfig(),
         launch=config.LaunchConfig(),
     )
-    run_dir = launch.create_run(
-        folder,
-        trained,
-        config_path=trial.source,
-        name="with" if loaded is trial.changed else "without",
-        resume=None,
-        argv=["tputui", *sys.argv[1:]],
-    )
+    name_of_run = "with" if loaded is trial.changed else "without"
+    run_dir = launch.create_run(folder, trained, config_path=trial.source, name=name_of_run)
     environ = {**spawn.environment(os.environ), "PYTHONUNBUFFERED": "1"}
     if restarts:
         environ.setdefault(CACHE_VARIABLE, str(folder / "programs"))

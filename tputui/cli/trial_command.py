@@ -21,13 +21,12 @@ from msgspec.structs import replace
 
 from tputui import config
 from tputui import formatting as fmt
-from tputui.cli import script
-from tputui.cli.console import CommandError
+from tputui.cli import launch, script
+from tputui.cli.console import UsageError, usage_errors
 from tputui.cli.parser import Parser
 from tputui.cli.rehearse import STOP_GRACE_S, follow
 from tputui.cli.trial_run import CACHE_VARIABLE, OutOfTime, TrialFailed, TrialProcess, handlers
 from tputui.compare.agreement import Agreement
-from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.state.snapshot import Snapshot
 from tputui.state.steady_pace import warmup
@@ -55,7 +54,6 @@ _KEY_VALUE = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=", re.ASCII)
 
 
 def add_options(parser: Parser) -> None:
-    """Declares the options that change a command."""
     for name, (dest, metavar, what) in OPTIONS.items():
         what = f"of a command: {what}; repeatable"
         parser.add_option(name, dest=dest, action="append", default=[], metavar=metavar, help=what)
@@ -75,19 +73,17 @@ def changed(words: list[str], args: argparse.Namespace) -> tuple[config.ScriptRu
     for assignment in given.with_:
         name, value = _split(assignment, "--with", r"[-+]*[^-+\s].*")
         if _assign(new, name, value) == value:
-            raise CommandError(ExitCode.USAGE, f"try: {inert(assignment)}: the command has it already")
+            raise UsageError(f"try: {inert(assignment)}: the command has it already")
     for assignment in given.with_env:
         name, value = _split(assignment, "--with-env", r"[A-Za-z_]\w*")
         if os.environ.get(name) == value:
-            raise CommandError(ExitCode.USAGE, f"try: {inert(assignment)}: this environment has it already")
+            raise UsageError(f"try: {inert(assignment)}: this environment has it already")
         env[name] = value
-    try:
+    with usage_errors(ValueError, prefix="try: --with-args: "):
         new += [word for text in given.with_args for word in shlex.split(text)]
-    except ValueError as error:
-        raise CommandError(ExitCode.USAGE, f"try: --with-args: {error}") from None
     if new == words and not env:
         message = "try: give a change of the command, such as --with batch_size=64 or --with-env OMP_NUM_THREADS=2"
-        raise CommandError(ExitCode.USAGE, message)
+        raise UsageError(message)
     changes = redaction.masked_argv([*given.with_, *given.with_env, *given.with_args])
     return base, replace(base, script=replace(base.script, command=new, env=env)), changes
 
@@ -95,7 +91,7 @@ def changed(words: list[str], args: argparse.Namespace) -> tuple[config.ScriptRu
 def _split(assignment: str, option: str, form: str) -> tuple[str, str]:
     name, equals, value = assignment.partition("=")
     if not (equals and re.fullmatch(form, name, re.ASCII)):
-        raise CommandError(ExitCode.USAGE, f"try: {option} {inert(assignment)}: expected NAME=VALUE")
+        raise UsageError(f"try: {option} {inert(assignment)}: expected NAME=VALUE")
     return name, value
 
 
@@ -158,8 +154,8 @@ class CommandRuns(TrialProcess):
     def measure(self, deadline: float, waiting: Callable[[], None]) -> BlockResult:
         """A run of the command; 0 examples if they are not known."""
         name = f"{'with' if self._twin is not None else 'without'}-{len(self.losses)}"
-        self._run_dir = script.create_run(
-            self._folder, self._run, self._command, config_path=self.shown, name=name, argv=["tputui", "try"]
+        self._run_dir = launch.create_run(
+            self._folder, self._run, config_path=self.shown, name=name, argv=["tputui", "try"], command=self._command
         )
         watch = _Watch(self.steps, deadline, waiting)
         with handlers(watch.interrupt):

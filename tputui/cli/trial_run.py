@@ -23,8 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tputui import formatting as fmt
-from tputui.cli.console import handling
-from tputui.cli.progress import ProgressLine
+from tputui.cli.console import ProgressLine, handling
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.supervise import spawn
@@ -54,8 +53,6 @@ class OutOfTime(Exception):
 
 
 class TrialPlan(NamedTuple):
-    """How to measure."""
-
     pairs: int
     """Blocks with the change, and as many without it."""
     steps: int | None
@@ -72,7 +69,6 @@ class MeasuredBlocks(NamedTuple):
     """Blocks of one side, in the order of the pairs."""
 
     steps: int
-    """Steps of a block."""
     blocks: list[BlockResult]
 
     @property
@@ -87,8 +83,6 @@ class MeasuredBlocks(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was measured."""
-
     without: MeasuredBlocks
     changed: MeasuredBlocks
     is_cut: bool
@@ -100,14 +94,11 @@ class Outcome(NamedTuple):
 
 
 class TrialProcess:
-    """The training process of one configuration."""
-
     def __init__(self, name: str, run_dir: Path, skip: int, multiple: int, environ: dict[str, str]) -> None:
         """`name` is for the user. A block begins with `skip` steps that are not measured, and has a multiple of
         `multiple` steps."""
         self.name = name
         self.steps = 0
-        """Steps of a block."""
         self._run_dir = run_dir
         self._skip = skip
         self._multiple = multiple

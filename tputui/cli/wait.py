@@ -37,7 +37,6 @@ POLL_S = 0.2
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declares the arguments."""
     add_run_argument(parser, help=RUN_OR_LOG)
     add_hosts_option(parser)
     parser.add_option("--until", type=_condition, metavar="CONDITION", help="such as 'valid.loss < 0.5 or ended'")
@@ -46,7 +45,6 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Waits."""
     session = Session.live(chosen_run_or_log(args))
     try:
         return _report(args, *_waited(session, args.until, args.timeout))

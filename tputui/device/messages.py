@@ -26,8 +26,6 @@ _TENSOR_CORE = 1
 
 
 class DeviceReading(NamedTuple):
-    """The value of a metric on one device."""
-
     device: int | None
     """Number of the device; None if the metric does not name it."""
     value: float

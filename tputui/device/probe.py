@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ class Probe(NamedTuple):
     """False if something must be changed before a run can read them; a TPU that nothing uses is no problem."""
     text: str
     next: str | None = None
-    """The command to type."""
 
 
 def probe(environ: Mapping[str, str], *, has_chips: bool) -> Probe:
@@ -36,11 +36,8 @@ def probe(environ: Mapping[str, str], *, has_chips: bool) -> Probe:
 def _answer(port: int, *, is_only: bool) -> str:
     try:
         check_listener(port)
-        connection = RuntimeService(port, is_only=is_only)
-        try:
+        with contextlib.closing(RuntimeService(port, is_only=is_only)) as connection:
             metrics = connection.read_metrics()
-        finally:
-            connection.close()
     except ServiceError as error:
         return f"{error}; it starts with the first use of the TPU"
     return f"answers, with {', '.join(sorted(metrics))}" if metrics else "answers without a value"

@@ -36,8 +36,6 @@ _OF_CHIPS = frozenset({"duty_cycle_percent", "throttle_score", "ici_link_health"
 
 
 class HostDevices(NamedTuple):
-    """The cores of a host."""
-
     cores: list[CoreSample]
     hbm: list[HbmReading]
     absent: list[str]
@@ -91,7 +89,6 @@ def _values(name: str, readings: Sequence[DeviceReading]) -> dict[int | None, fl
 
 
 def _sample(row: dict[str, float]) -> dict[str, Any]:
-    """The fields of a `CoreSample`."""
     return {name: value if name in _FLOATS else round(value) for name, value in row.items() if name not in _HBM}
 
 

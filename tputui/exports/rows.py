@@ -49,8 +49,6 @@ class MetricRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """Any other event of a journal."""
-
     process: str
     seq: int
     kind: str
@@ -59,8 +57,6 @@ class EventRow(NamedTuple):
 
 
 class EpochRow(NamedTuple):
-    """A finished epoch."""
-
     epoch: int
     step: int
     t: float
@@ -84,8 +80,6 @@ class UnreadableEvents(NamedTuple):
 
 
 class RunRows:
-    """The rows of one run."""
-
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._cores: dict[str, list[int]] = {}

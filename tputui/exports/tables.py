@@ -31,8 +31,6 @@ class MissingPackage(Exception):
 
 
 class TableWriter(Protocol):
-    """Writes the rows of one table to a file."""
-
     def add(self, row: Sequence[Any]) -> None: ...
     def close(self) -> None: ...
 

@@ -28,11 +28,11 @@ import msgspec
 
 from tputui import __version__, user_cache
 from tputui.child_process import ChildProcess
-from tputui.logs.growing import SETTLED_S, read_at
+from tputui.logs.growing import SETTLED_S
 from tputui.logs.rows import UnknownLog
 from tputui.supervise import spawn
 from tputui.telemetry import rundir
-from tputui.telemetry.files import read_small
+from tputui.telemetry.files import read_at, read_small
 from tputui.telemetry.journal import Bookmark
 
 STATE_NAME = "import.json"

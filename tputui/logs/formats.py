@@ -21,7 +21,7 @@ from tputui.logs.csv_log import (
     cleaned,
     is_metric_file,
 )
-from tputui.logs.growing import files_under, read_at
+from tputui.logs.growing import files_under
 from tputui.logs.jsonl_log import JsonlReader, TrainerStateReader, object_of
 from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
 from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
@@ -32,6 +32,7 @@ from tputui.logs.text_log import SUFFIXES, TextLogReader, is_text_log
 from tputui.logs.tfevents import NAME_PART
 from tputui.logs.wandb_log import SUFFIX as WANDB_SUFFIX
 from tputui.logs.wandb_log import WandbReader, is_wandb
+from tputui.telemetry.files import read_at
 
 EXPECTED = (
     "expected TensorBoard event files, a .wandb file, CSV with a header, JSON lines, trainer_state.json, parquet, or "

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 from tputui.logs.damage_notes import DamageNotes, Region
 from tputui.logs.rows import LogReader
-from tputui.telemetry.files import next_data, open_plain
+from tputui.telemetry.files import next_data, read_at, reading
 
 CHUNK_BYTES = 1 << 20
 """Bytes read per call: a few thousand to a few ten thousand values."""
@@ -128,12 +128,9 @@ def _is_zero(path: Path, start: int, end: int) -> bool:
     if end - start > ZEROS_BYTES_MAX:
         return False
     while start < end:
-        fd = open_plain(path)
-        try:
+        with reading(path) as fd:
             start = next_data(fd, start)
             content = os.pread(fd, max(0, min(CHUNK_BYTES, end - start)), start)
-        finally:
-            os.close(fd)
         if content.strip(b"\0"):
             return False
         if not content:
@@ -268,15 +265,6 @@ def files_under(root: Path, is_wanted: Callable[[str], bool]) -> Iterator[Path]:
         num_files += len(wanted)
         if num_files >= FILES_MAX or number >= FOLDERS_MAX:
             return
-
-
-def read_at(path: Path, offset: int, max_bytes: int) -> bytes:
-    """Bytes of a regular file from an offset on. Raises `OSError`."""
-    fd = open_plain(path)
-    try:
-        return os.pread(fd, max_bytes, offset)
-    finally:
-        os.close(fd)
 
 
 def incomplete_record(file: GrowingFile, rest: bytes) -> str:

@@ -115,7 +115,7 @@ _RISING = frozenset(
 )  # fmt: skip
 """... and higher ones; both without digits at their ends."""
 _CHOOSING = ("map_50?_95", "map", "ap", "miou", "iou", "acc", "accuracy", "top", "f", "auc", "bleu", "reward", "score")
-"""Expressions of the ends of names by which the best epoch is chosen without a validation loss, the preferred one first."""
+"""How the names end by which the best epoch is chosen if there is no validation loss, the preferred one first."""
 _AROUND_LOSS = frozenset(("test", "set", "epoch", "avg", "average", "mean", "total", "global", "eval", "per", LOSS))
 
 

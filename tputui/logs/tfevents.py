@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import google_crc32c
 
 from tputui.logs.damage_notes import DamageNotes
-from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record, read_at
+from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record
 from tputui.logs.rows import TAG_CHARS_MAX, LoggedValue
+from tputui.telemetry.files import read_at
 from tputui.wire import BYTES, VARINT, WireError, WireField, fields, signed, varint, varints
 
 _DTYPE, _SHAPE, _CONTENT = 1, 2, 4

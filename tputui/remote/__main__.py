@@ -27,7 +27,6 @@ PROBLEMS_NAMED = 3
 
 
 def main(arguments: list[str]) -> ExitCode:
-    """Mirrors one run."""
     return asyncio.run(_mirror(msgspec.json.decode(arguments[-1], type=OpeningTask)))
 
 

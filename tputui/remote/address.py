@@ -49,8 +49,6 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class RunAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """A run on other machines."""
-
     hosts: tuple[Host, ...]
     run: str
     """Name of the run, or the absolute path of its directory on the hosts."""

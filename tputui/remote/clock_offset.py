@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 from tputui.telemetry import rundir
 from tputui.telemetry.codec import DamagedLine, decode
 from tputui.telemetry.events import JournalOpened, is_time
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import read_at
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.run_clock import RunClock
 
@@ -33,8 +32,6 @@ class _Measurement(NamedTuple):
 
 
 class ClockOffset:
-    """The measurements of one connection."""
-
     def __init__(self) -> None:
         self._recent: list[_Measurement] = []
 
@@ -74,7 +71,6 @@ class HostRunTime:
         """Journals whose heads were read."""
 
     def now(self) -> float:
-        """The time."""
         if self._clock is None:
             self._clock = self._find_clock()
         return self._system() - (self._clock.set_s if self._clock is not None else 0.0)
@@ -96,14 +92,8 @@ class HostRunTime:
 def _head(path: Path) -> JournalOpened | None:
     """The head of a journal; None if it cannot be read, or is not written yet."""
     try:
-        fd = open_plain(path)
-    except OSError:
-        return None
-    try:
-        line, newline, _ = os.pread(fd, HEAD_BYTES, 0).partition(b"\n")
+        line, newline, _ = read_at(path, 0, HEAD_BYTES).partition(b"\n")
         head = decode(line).event if newline else None
     except (OSError, DamagedLine):
         return None
-    finally:
-        os.close(fd)
     return head if isinstance(head, JournalOpened) else None

@@ -39,7 +39,6 @@ class Connection:
     def __init__(self, host: Host, process: asyncio.subprocess.Process) -> None:
         self.heard = time.time()
         """Unix time at which the host was heard last."""
-        self.received_bytes = 0
         self._host = host
         self._process = process
         self._frames = HostFrames()
@@ -93,7 +92,6 @@ class Connection:
         return messages
 
     async def close(self) -> None:
-        """Ends the process."""
         self._drain.cancel()
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -113,7 +111,6 @@ class Connection:
             raise ConnectionFailed(f"{self._host}: nothing was heard for {SILENCE_S:g} s") from None
         if not data:
             raise await self._failure()
-        self.received_bytes += len(data)
         self.heard = time.time()
         return data
 

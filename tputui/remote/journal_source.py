@@ -6,6 +6,7 @@ cannot be the same: a journal that was sealed after the viewer got a part of it,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -21,7 +22,7 @@ from tputui.telemetry import float_blocks
 from tputui.telemetry.codec import NumberedEvent, encode
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import StepsRecorded
-from tputui.telemetry.files import open_plain, read_small
+from tputui.telemetry.files import read_at, read_small, reading
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX, Tail
 from tputui.telemetry.rundir import MANIFEST, REQUESTS, SEALED_SUFFIX
 
@@ -49,22 +50,11 @@ class LastEvent(NamedTuple):
 
 def marks_of(path: Path, size: int) -> FileMarks:
     """The marks of the first `size` bytes of a file. Raises `OSError`, also if it is shorter."""
-    fd = open_plain(path)
-    try:
+    with reading(path) as fd:
         if os.fstat(fd).st_size < size:
             raise OSError(f"{path} is shorter than {size} bytes")
         length = min(size, MARK_BYTES)
         return FileMarks(zlib.crc32(os.pread(fd, length, 0)), zlib.crc32(os.pread(fd, length, size - length)))
-    finally:
-        os.close(fd)
-
-
-def _read(path: Path, offset: int, num_bytes: int) -> bytes:
-    fd = open_plain(path)
-    try:
-        return os.pread(fd, num_bytes, offset)
-    finally:
-        os.close(fd)
 
 
 def last_event(lines: bytes) -> LastEvent | None:
@@ -74,8 +64,6 @@ def last_event(lines: bytes) -> LastEvent | None:
 
 
 class JournalSource(Protocol):
-    """What is sent of a journal."""
-
     path: Path
 
     def read(self) -> Data | None:
@@ -102,8 +90,6 @@ def open_source(run_dir: Path, follow: Follow, *, summary: bool) -> JournalSourc
 
 
 class ByteSource:
-    """Sends a journal as it is."""
-
     def __init__(self, path: Path, writer: str, form: Form, offset: int) -> None:
         """`offset`: bytes that the viewer has. Raises `OSError`."""
         self.path = path
@@ -112,7 +98,7 @@ class ByteSource:
         self._form: Form = form
         self._seen = (-1, -1)
         """Inode and size of the file when it was read to its end."""
-        self._tail = _read(path, max(0, offset - _LINE_END_BYTES), min(offset, _LINE_END_BYTES))
+        self._tail = read_at(path, max(0, offset - _LINE_END_BYTES), min(offset, _LINE_END_BYTES))
         """The last bytes that the viewer has; a file that has others there is another one."""
         self._is_new = True
 
@@ -122,7 +108,7 @@ class ByteSource:
         inode_and_size = (status.st_ino, status.st_size)
         if inode_and_size == self._seen:
             return None
-        if _read(self.path, self._offset - len(self._tail), len(self._tail)) != self._tail:
+        if read_at(self.path, self._offset - len(self._tail), len(self._tail)) != self._tail:
             self._offset, self._tail, self._is_new = 0, b"", True
         data = self._next(status.st_size)
         offset = self._offset
@@ -140,12 +126,12 @@ class ByteSource:
         """Nothing is open between two reads: a run of a pod has more journals than a process may open."""
 
     def _next(self, size: int) -> bytes:
-        data = _read(self.path, self._offset, min(DATA_BYTES, max(0, size - self._offset)))
+        data = read_at(self.path, self._offset, min(DATA_BYTES, max(0, size - self._offset)))
         if self._form != "plain":
             return data
         end = data.rfind(b"\n") + 1
         if not end and len(data) == DATA_BYTES:
-            data = _read(self.path, self._offset, LINE_BYTES_MAX)
+            data = read_at(self.path, self._offset, LINE_BYTES_MAX)
             # A longer line is damage, and is sent as such.
             end = data.rfind(b"\n") + 1 or (len(data) if len(data) == LINE_BYTES_MAX else 0)
         return data[:end]
@@ -195,7 +181,6 @@ class EventSource:
         )
 
     def close(self) -> None:
-        """Closes the journal."""
         self._tail.close()
 
     def _line(self, numbered: NumberedEvent) -> bytes:
@@ -241,11 +226,8 @@ def _tail_of(path: Path) -> Tail | CompressedTail:
 
 def _id_of(path: Path) -> str | None:
     """The id of a journal; None if it has no event."""
-    tail = _tail_of(path)
-    try:
+    with contextlib.closing(_tail_of(path)) as tail:
         return next((numbered.journal_id for numbered in tail.read()), None)
-    finally:
-        tail.close()
 
 
 def _is_prefix(path: Path, follow: Follow) -> bool:

@@ -26,8 +26,6 @@ LinkState = Literal["waiting", "connecting", "connected", "reconnecting"]
 
 
 class HostLink(msgspec.Struct, kw_only=True):
-    """The connection to a host."""
-
     host: str
     """As the user wrote it."""
     state: LinkState = "waiting"
@@ -45,7 +43,6 @@ class HostLink(msgspec.Struct, kw_only=True):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the host is connected."""
         return self.state == "connected"
 
     @property
@@ -144,6 +141,10 @@ class Links(msgspec.Struct, kw_only=True):
             return lost[0].host
         names = ", ".join(host.host for host in lost[:NAMED]) + (", ..." if len(lost) > NAMED else "")
         return f"{len(lost)} of {len(self.hosts)} hosts are not connected: {names}"
+
+
+NO_LINKS = Links(process=rundir.ProcessId(host="", host_id="", pid=0, pid_started=0), address="", synced=True)
+"""Those of a run of this machine."""
 
 
 def write(run_dir: Path, links: Links) -> None:

@@ -36,7 +36,7 @@ from tputui.remote.protocol import (
     is_side_file,
     is_writer,
 )
-from tputui.telemetry.files import free_bytes, open_plain
+from tputui.telemetry.files import free_bytes, read_at, write_all
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX
 from tputui.telemetry.requests import Request
 from tputui.telemetry.rundir import REQUESTS, SEALED_SUFFIX, write_atomically
@@ -71,7 +71,6 @@ def mirror_dir_of(address: RunAddress, environ: Mapping[str, str], *, summary: b
 
 
 def is_mirror(run_dir: Path, environ: Mapping[str, str]) -> bool:
-    """Whether a run directory is a mirror."""
     try:
         return run_dir.absolute().parent == mirrors_dir(environ)
     except OSError:
@@ -96,7 +95,6 @@ class MirrorLock:
         return True
 
     def close(self) -> None:
-        """Releases the lock."""
         os.close(self._fd)
 
 
@@ -239,19 +237,13 @@ class Mirror:
 def _append(path: Path, data: bytes) -> None:
     fd = os.open(path, _FLAGS | os.O_APPEND, 0o600)
     try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(fd, left) :]
+        write_all(fd, data)
     finally:
         os.close(fd)
 
 
 def _end_of(path: Path, size: int) -> bytes:
-    fd = open_plain(path)
-    try:
-        return os.pread(fd, 256, max(0, size - 256))
-    finally:
-        os.close(fd)
+    return read_at(path, max(0, size - 256), 256)
 
 
 def _cut_to_lines(path: Path) -> int:

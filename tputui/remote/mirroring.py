@@ -63,8 +63,6 @@ REQUEST_AGE_MAX_S = 600.0
 
 
 class _HostRun:
-    """A host of the run, connected or not."""
-
     def __init__(self, host: Host) -> None:
         self.host = host
         self.link = HostLink(host=str(host))
@@ -96,7 +94,6 @@ class _HostRun:
             self.link.heard = heard if now - heard > QUIET_S else None
 
     def take_pong(self, pong: Pong, now: float) -> None:
-        """Takes the answer to a ping."""
         self._has_answered = True
         offset_s = self._clock.measure(pong.t, pong.host_t, now)
         if offset_s is not None:
@@ -113,8 +110,6 @@ class _HostRun:
 
 
 class Mirroring:
-    """Mirrors a run from all its hosts."""
-
     def __init__(self, address: RunAddress, mirror: Mirror, environ: Mapping[str, str], *, summary: bool) -> None:
         self._address = address
         self._mirror = mirror
@@ -175,7 +170,6 @@ class Mirroring:
             self._write_links()
 
     async def _follow_host(self, host: _HostRun) -> None:
-        """Connects to a host, again and again."""
         num_failed = 0
         while True:
             began = time.monotonic()

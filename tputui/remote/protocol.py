@@ -251,7 +251,6 @@ class HostFrames:
         self._unpack = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG).decompressobj().decompress
 
     def feed(self, data: bytes) -> None:
-        """Adds bytes that arrived."""
         self._buffer += data
 
     def next_frame(self) -> list[ToViewer] | None:

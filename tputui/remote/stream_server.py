@@ -43,7 +43,7 @@ from tputui.remote.protocol import (
     is_writer,
 )
 from tputui.telemetry import requests, rundir
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import read_at, write_all
 from tputui.telemetry.journal import SUFFIX
 from tputui.telemetry.rundir import SEALED_SUFFIX
 
@@ -56,7 +56,7 @@ _READ_BYTES = 64 << 10
 
 def serve(read_fd: int, write_fd: int, clock: Callable[[], float] = time.time) -> None:
     """Serves one viewer. Raises `ProtocolError`, and `BrokenPipeError` if the viewer is gone."""
-    _write_all(write_fd, GREETING % (VERSION, __version__.encode()))
+    write_all(write_fd, GREETING % (VERSION, __version__.encode()))
     inbox, packer = _Inbox(read_fd), Packer()
     opened = inbox.wait_for_open()
     if opened is None:
@@ -64,17 +64,17 @@ def serve(read_fd: int, write_fd: int, clock: Callable[[], float] = time.time) -
     try:
         run_dir = _find(opened)
     except (rundir.RunNotFound, InvalidAddress, OSError) as error:
-        _write_all(write_fd, packer.pack([StreamRefused(reason=_sentence(error))]))
+        write_all(write_fd, packer.pack([StreamRefused(reason=_sentence(error))]))
         return
     stream = RunStream(run_dir, summary=opened.summary, clock=clock)
     stream.skip(opened.have)
     greeting = Opened(directory=str(run_dir), host=socket.gethostname())
-    _write_all(write_fd, packer.pack([greeting]))
+    write_all(write_fd, packer.pack([greeting]))
     try:
         while (messages := inbox.poll(0.0 if stream.is_busy else POLL_S)) is not None:
             answers = [*stream.answer(messages), *stream.read()]
             if answers:
-                _write_all(write_fd, packer.pack(answers))
+                write_all(write_fd, packer.pack(answers))
     finally:
         stream.close()
 
@@ -99,8 +99,6 @@ def _sentence(error: Exception) -> str:
 
 
 class _Inbox:
-    """The messages of the viewer."""
-
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._frames = ViewerFrames()
@@ -193,7 +191,6 @@ class RunStream:
         return answers
 
     def close(self) -> None:
-        """Closes the journals."""
         for source in self._sources.values():
             source.close()
 
@@ -271,20 +268,10 @@ class RunStream:
 def _head_crc(path: Path) -> int | None:
     """CRC-32 of what a journal begins with; None if it has no complete line yet, or cannot be read."""
     try:
-        fd = open_plain(path)
+        head = read_at(path, 0, HEAD_BYTES)
     except OSError:
         return None
-    try:
-        head = os.pread(fd, HEAD_BYTES, 0)
-    finally:
-        os.close(fd)
     if not path.name.endswith(SUFFIX):
         return zlib.crc32(head) if head else None
     line, newline, _ = head.partition(b"\n")
     return zlib.crc32(line) if newline or len(head) == HEAD_BYTES else None
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]

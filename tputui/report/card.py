@@ -108,7 +108,6 @@ def _bar(snapshot: Snapshot) -> str:
 
 
 def _newest(series: Sequence[MetricSeries]) -> str:
-    """The newest values of metrics."""
     points = [
         (metric, split, point) for metric in series for split in SPLITS if (point := metric.newest(split)) is not None
     ]

@@ -84,7 +84,6 @@ class _Axes(NamedTuple):
         return [(self.chosen.dot(value), escape(text)) for value, text in self.chosen.ticks(_LINES_X)]
 
     def of_column(self, column: ChartColumn) -> float:
-        """Position of a column."""
         return _SIZE * column.x / (COLUMNS_MAX - 1) if self.last > self.first else _SIZE / 2
 
     def at(self, value: float) -> float:

@@ -21,7 +21,7 @@ from tputui.reporting.start import start
 from tputui.reporting.step_times import Collections, StepTimes
 from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events
-from tputui.telemetry.files import becoming, open_new, read_small
+from tputui.telemetry.files import becoming, open_new, read_small, write_all
 from tputui.telemetry.files import write as write_file
 from tputui.telemetry.meters import AverageMeter, logged_meters, newly_logged, without_split
 from tputui.telemetry.redaction import masked_text
@@ -69,5 +69,6 @@ __all__ = [
     "submit_request",
     "text_of",
     "without_split",
+    "write_all",
     "write_file",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -14,7 +15,7 @@ from tputui import formatting as fmt
 from tputui.session import session
 from tputui.state.snapshot import ENDED
 from tputui.telemetry import rundir
-from tputui.telemetry.merge import head_of
+from tputui.telemetry.merge import writers_of
 
 _SPARSE_FROM_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -25,13 +26,10 @@ class CannotDelete(Exception):
 
 
 class RunSize(NamedTuple):
-    """What a run occupies."""
-
     num_files: int
     num_bytes: int
 
     def plus(self, other: RunSize) -> RunSize:
-        """The size of two runs together."""
         return RunSize(self.num_files + other.num_files, self.num_bytes + other.num_bytes)
 
     @property
@@ -86,7 +84,7 @@ def _check_directory(run_dir: Path) -> None:
         raise CannotDelete(f"cannot be read: {reason}")
     if Path.cwd().is_relative_to(run_dir.resolve()):
         raise CannotDelete("contains the current directory")
-    if rundir.manifest_if_readable(run_dir) is None and not any(_heads(run_dir).values()):
+    if rundir.manifest_if_readable(run_dir) is None and not any(writers_of(run_dir).values()):
         raise CannotDelete(f"may not be a run: it has no readable {rundir.MANIFEST} or journal; delete it by hand")
 
 
@@ -100,7 +98,7 @@ def _size(run_dir: Path) -> RunSize:
                 num_files += 1
             elif folder.stat().st_dev != device:
                 raise CannotDelete(f"contains a mounted file system: {folder}")
-            elif (folder / rundir.MANIFEST).exists() or any(_heads(folder).values()):
+            elif (folder / rundir.MANIFEST).exists() or any(writers_of(folder).values()):
                 raise CannotDelete(f"contains another run: {folder}")
         for name in files:
             status = Path(parent, name).lstat()
@@ -116,13 +114,10 @@ def _num_bytes(status: os.stat_result) -> int:
 
 def _check_over(run_dir: Path) -> None:
     """Raises `CannotDelete` if the run goes on. Processes of other hosts are watched for new events."""
-    source = session.Session.live(run_dir)
-    try:
+    with contextlib.closing(session.Session.live(run_dir)) as source:
         source.read_all()
         writing = _watch_other_hosts(source)
         condition, unfinished = source.snapshot().condition, sorted({*source.unfinished_elsewhere(), *writing})
-    finally:
-        source.close()
     if condition not in ENDED:
         raise CannotDelete(f"is still {condition}; stop it first")
     if unfinished:
@@ -149,24 +144,12 @@ def _watch_other_hosts(source: session.Session) -> set[str]:
 
 def _check_processes(run_dir: Path) -> None:
     """Raises `CannotDelete` if a process of the run is alive on this host."""
-    heads = _heads(run_dir)
+    heads = writers_of(run_dir)
     if not any(name.startswith("supervisor-") for name in heads):
         return  # reported by a script, which may go on after the training
     for name, process in heads.items():
         if process is not None and rundir.is_alive(process) is True:
             raise CannotDelete(f"has a process that has not exited yet: {name}, pid {process.pid}")
-
-
-def _heads(run_dir: Path) -> dict[str, rundir.ProcessId | None]:
-    """The writer of each journal by name; None if its first event cannot be read."""
-    heads: dict[str, rundir.ProcessId | None] = {}
-    for name, path in rundir.journal_paths(run_dir):
-        try:
-            head = head_of(path)
-        except FileNotFoundError:
-            head = None  # a link that leads nowhere, or a journal that was compressed since
-        heads[name] = rundir.process_of(head) if head else None
-    return heads
 
 
 def _raise(error: OSError) -> None:

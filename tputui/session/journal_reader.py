@@ -117,7 +117,6 @@ class JournalReader:
         return self._merge.damage(final=final)
 
     def close(self) -> None:
-        """Closes the journals."""
         self._merge.close()
 
     def _take(self, until: float, budget_s: float) -> list[JournalEvent]:

@@ -17,7 +17,7 @@ from tputui.telemetry import rundir
 from tputui.telemetry.codec import DamagedLine, NumberedEvent, decode
 from tputui.telemetry.compressed import CompressedTail
 from tputui.telemetry.events import JITTER_S, JournalOpened, is_time, run_time
-from tputui.telemetry.files import data_extents, open_plain
+from tputui.telemetry.files import data_extents, reading
 from tputui.telemetry.journal import LINE_BYTES_MAX, Tail
 from tputui.telemetry.merge import HostClocks, JournalTail, corrected_range, events_of, open_tail
 
@@ -86,7 +86,6 @@ class Player:
 
     @property
     def at_end(self) -> bool:
-        """Whether the moment is the end."""
         reach = self._reach()
         return self._live or self._at(reach) >= reach.end
 
@@ -200,13 +199,10 @@ def _checked(speed: float) -> float:
 
 
 def _plain_times(path: Path) -> tuple[float, float] | None:
-    tail = Tail(path)
-    try:
+    with contextlib.closing(Tail(path)) as tail:
         times: list[float] = []
         while not times and tail.position.offset < tail.position.size:
             times = _times(tail.read(_CHUNK_BYTES))
-    finally:
-        tail.close()
     journal_id = tail.bookmark.journal_id
     last = next((t for line in _lines_from_the_end(path) if (t := _time_of(line, journal_id)) is not None), None)
     if last is None or not times:
@@ -219,8 +215,7 @@ def _plain_times(path: Path) -> tuple[float, float] | None:
 
 def _lines_from_the_end(path: Path) -> Iterator[bytes]:
     """Whole lines of a file, last one first, without empty ones: a damaged file may have millions."""
-    fd = open_plain(path)
-    try:
+    with reading(path) as fd:
         # Pieces of a line whose start is not found yet, last one first; joined once, since a line may be long.
         held: list[bytes] = []
         num_held = 0
@@ -235,8 +230,6 @@ def _lines_from_the_end(path: Path) -> Iterator[bytes]:
             if num_held > LINE_BYTES_MAX:
                 held, num_held = [], 0
         yield b"".join(reversed(held))
-    finally:
-        os.close(fd)
 
 
 def _pieces_from_the_end(fd: int) -> Iterator[bytes]:
@@ -261,8 +254,7 @@ def _time_of(line: bytes, journal_id: str | None) -> float | None:
 def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
     """Times of a few events spread over a journal, in order, which show whether the clock was set back."""
     times: list[float] = []
-    fd = open_plain(path)
-    try:
+    with reading(path) as fd:
         size = os.fstat(fd).st_size
         step = max(_SAMPLE_BYTES, size // _SAMPLES_MAX)
         for start in range(step, size, step):
@@ -270,8 +262,6 @@ def _sampled_times(path: Path, journal_id: str | None) -> list[float]:
             t = _time_of(lines[1], journal_id) if len(lines) == 3 else None
             if t is not None:
                 times.append(t)
-    finally:
-        os.close(fd)
     return times
 
 
@@ -286,14 +276,11 @@ def _whole_times(tail: JournalTail, start: float) -> tuple[float, float]:
 
 
 def _sealed_times(path: Path) -> tuple[float, float] | None:
-    tail = CompressedTail(path)
-    try:
+    with contextlib.closing(CompressedTail(path)) as tail:
         times = _times(tail.read())
         tail.to_last_frame()
         while events := tail.read():
             times += _times(events)
-    finally:
-        tail.close()
     if not times:
         return None
     if times[-1] < times[0] - JITTER_S:

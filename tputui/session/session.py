@@ -6,6 +6,7 @@ affect the run. Missing and damaged data are reported in the snapshot, never rai
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +15,12 @@ from pathlib import Path
 import msgspec
 
 from tputui.cache.cache_file import StateCache
+from tputui.remote.link import NO_LINKS, LinkReader
 from tputui.session import truncation, viewer_parts
 from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.player import JournalSpan, Player, Present, Reach, reach_of, spans
 from tputui.session.run_directory import RunDirectory
 from tputui.session.truncation import JournalFile
-from tputui.session.viewer_parts import RemoteLink
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import ENDED, RunDetails, Snapshot
@@ -55,7 +56,8 @@ class Session:
         """Time range of a recording."""
         self._last_words = {span.writer: span.end for span in recorded or ()}
         self._manifest: rundir.Manifest | None = None
-        self._link = RemoteLink(run_dir)
+        self._link_reader = LinkReader(run_dir)
+        self._links = NO_LINKS
         """The connections to the hosts, if the run is a mirror."""
         self._cached = CachedStates(on_disk=StateCache(self._directory.files))
         self._reader = JournalReader(self._directory.files, self._cached)
@@ -163,7 +165,7 @@ class Session:
         full = self._full_disk(liveness) if follows else None
         if full is not None and liveness.condition in ("stalled", "lost"):
             liveness = liveness._replace(reason=full)
-        lost_link = self._link.trouble(self._clock()) if follows else None
+        lost_link = self._links.trouble(self._clock()) if follows else None
         gone = f"the run's directory {self.run_dir} is gone" if self._directory.is_gone else None
         unread = reader.trouble and reader.trouble.replace(str(self._directory.files), str(self.run_dir))
         context = ViewerContext(
@@ -187,7 +189,7 @@ class Session:
         else:
             snapshot = build_snapshot(state, context, liveness, may_defer=may_defer)
             self._built = (built_from, snapshot)
-        return self._link.shown(snapshot, self._clock())
+        return viewer_parts.with_links(snapshot, self._links, self._clock())
 
     @property
     def settled(self) -> bool:
@@ -210,7 +212,7 @@ class Session:
 
     def lost_hosts(self) -> str | None:
         """A sentence if hosts of a followed mirror were lost, or could not be connected to."""
-        return None if self._recorded else self._link.lost
+        return None if self._recorded else self._links.lost
 
     def unfinished_elsewhere(self) -> list[str]:
         """Names of the processes on other hosts that wrote recently and have not reported their end."""
@@ -236,14 +238,12 @@ class Session:
         return [(name, pid) for pid, name in names.items()]
 
     def close(self) -> None:
-        """Closes the journals."""
         self._end_look_back()
         self._reader.close()
         self._directory.close()
 
     @property
     def _shown(self) -> JournalReader:
-        """The reader of the shown moment."""
         return self._back or self._reader
 
     def _full_disk(self, liveness: Liveness) -> str | None:
@@ -262,8 +262,8 @@ class Session:
 
     def _now(self) -> float:
         """Now in the time of the run: its host's clock may differ from this one's, or may have been set back."""
-        if self._unseen or self._link.heard is not None:
-            return self._present.elsewhere(self._link.heard)
+        if self._unseen or self._links.heard is not None:
+            return self._present.elsewhere(self._links.heard)
         state = self._reader.state
         if state.is_imported and state.newest_t is not None and self._clock() - state.newest_t > OLD_LOG_S:
             return state.newest_t  # The log ended long ago, however recently it was opened.
@@ -324,9 +324,9 @@ class Session:
     def _liveness_now(self) -> tuple[float, Liveness]:
         """The present time, and the liveness of a followed run."""
         state = self._reader.state
-        self._link.update()
-        self._present.ahead_s = self._link.clock_offset_s
-        if (not self._reader.opened or self._link.is_behind) and state.processes:
+        self._links = self._link_reader.read() or NO_LINKS
+        self._present.ahead_s = self._links.clock_offset_s
+        if (not self._reader.opened or not self._links.synced) and state.processes:
             return _half_read(state, self._clock())
         manifest = self._read_manifest()
         alive = {name: self._process_lives(name) for name in state.processes}
@@ -339,7 +339,7 @@ class Session:
 
     def _known_until(self) -> dict[str, float]:
         """Time of the run after which nothing can be known of a process, for those whose hosts are not heard."""
-        of_host = self._link.known_until
+        of_host = self._links.known_until
         return {
             name: self._present.elsewhere(of_host[process.opened.host_index])
             for name, process in (self._reader.state.processes.items() if of_host else ())
@@ -440,14 +440,11 @@ def load(run_dir: Path, clock: Callable[[], float] = time.time) -> Snapshot:
 
 def load_at(run_dir: Path, t: float) -> Snapshot:
     """The snapshot of a run at a unix time, without anything that came later."""
-    session = Session.replay(run_dir)
-    try:
+    with contextlib.closing(Session.replay(run_dir)) as session:
         session.player.pause()
         session.player.seek(t)
         session.read_all()
         return session.snapshot()
-    finally:
-        session.close()
 
 
 def extent(run_dir: Path) -> Reach:

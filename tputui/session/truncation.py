@@ -32,8 +32,6 @@ _NOT_FINITE = ('"NaN"', '"Infinity"', '"-Infinity"')
 
 
 class JournalFile(NamedTuple):
-    """A journal in the run directory."""
-
     name: str
     size: int
     """Bytes."""

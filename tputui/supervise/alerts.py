@@ -81,8 +81,6 @@ class DeliveryError(Exception):
 
 
 class AlertMessage(NamedTuple):
-    """The content of an alert."""
-
     t: float
     run: str
     run_dir: str
@@ -313,7 +311,6 @@ def _post(address: str, message: AlertMessage) -> None:
 
 
 def _notify(address: str, message: AlertMessage) -> None:
-    """Sends the alert by apprise."""
     import apprise
 
     sender = apprise.Apprise()
@@ -526,8 +523,6 @@ Result = ev.AlertDelivered | ev.AlertFailed
 
 
 class AlertDelivery:
-    """The targets of one run."""
-
     def __init__(self, targets: Sequence[Target], environ: Mapping[str, str], log: Callable[[str], None]) -> None:
         """`log` takes the output of commands, in any thread."""
         self._results: SimpleQueue[Result] = SimpleQueue()

@@ -38,8 +38,6 @@ _BY_PARENT = (-signal.SIGTERM, -signal.SIGINT)
 
 
 class ChildEnd(NamedTuple):
-    """The end of a process of a command."""
-
     t: float
     """Unix time."""
     pid: int
@@ -52,8 +50,6 @@ class ChildEnd(NamedTuple):
 
 
 class _KernelProcess(NamedTuple):
-    """A process in the table of the kernel."""
-
     name: str
     has_ended: bool
     session: int

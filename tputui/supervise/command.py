@@ -22,7 +22,6 @@ class RunCommand(NamedTuple):
     """What to execute: the engine, or any command of the user."""
 
     words: list[str]
-    """The program and its arguments."""
     environ: dict[str, str]
     """Its whole environment."""
     cwd: str

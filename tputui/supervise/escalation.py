@@ -48,7 +48,6 @@ class SignalPipe:
             os.set_blocking(fd, False)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler."""
         self._arrived.append(number)
 
     def wait(self, timeout_s: float) -> list[int]:
@@ -66,7 +65,6 @@ class SignalPipe:
         return self._write_fd
 
     def close(self) -> None:
-        """Closes both ends."""
         os.close(self._read_fd)
         os.close(self._write_fd)
 

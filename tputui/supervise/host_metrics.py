@@ -43,7 +43,6 @@ class HostSampler:
         self._watch(worker_pid, "worker")
 
     def sample(self) -> HostSampled:
-        """A sample of the host now."""
         now = self._clock()
         processes = [sample for pid in list(self._processes) if (sample := self._sample_process(pid))]
         memory = self._psutil.virtual_memory()

@@ -28,9 +28,9 @@ from tputui.telemetry import events as ev
 from tputui.telemetry import launch_messages as messages
 from tputui.telemetry.codec import DamagedLine
 from tputui.telemetry.process_end import FOLLOWING
+from tputui.telemetry.requests import STOPS
 
 _READ_BYTES = 1 << 16
-_STOPS: frozenset[ev.RequestKind] = frozenset({"stop", "stop_after_epoch", "stop_now"})
 
 _CODES = frozenset(int(code) for code in ExitCode)
 
@@ -42,7 +42,6 @@ class Launch:
     """How the newest training process of this host ended, as its launcher reported it; None while one runs."""
 
     def __init__(self, command: RunCommand, emit: Callable[[ev.Event], None]) -> None:
-        """`emit` records an event."""
         self._command = command
         self._emit = emit
 
@@ -87,7 +86,6 @@ class HostLaunch(Launch):
     """Starts the launcher of this host, which starts the training process."""
 
     def __init__(self, run_dir: Path, host_index: int, emit: Callable[[ev.Event], None]) -> None:
-        """`emit` records an event of the launcher."""
         super().__init__(spawn.engine_command(run_dir, host_index), emit)
         self._run_dir = run_dir
         self._host_index = host_index
@@ -146,7 +144,7 @@ class HostLaunch(Launch):
 
     def on_request(self, kind: ev.RequestKind) -> None:
         """Ends the launcher if the run is stopped before a training process could act on it."""
-        if kind in _STOPS and not self.num_started and self._process is not None:
+        if kind in STOPS and not self.num_started and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
 
@@ -193,7 +191,6 @@ class HostLaunch(Launch):
         return journal.startswith(f"worker-{self._host_index}.")
 
     def close(self) -> None:
-        """Closes the pipe."""
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None

@@ -67,8 +67,6 @@ TRIES_MAX = 50
 
 
 class _Log:
-    """One log that is read."""
-
     def __init__(self, path: Path, source: str, prefix: str, reader: LogReader, *, is_accepted: bool) -> None:
         self.path = path
         self.source = source
@@ -122,7 +120,9 @@ class LogCollector:
         self._num_lines_due = 0
         """How many of them were printed before the newest look at the files."""
         self._console = _console_parser(script_config)
-        self._num_labels = LABELS_MAX if _labels_lines(script_config) else 0
+        # A launcher may begin lines with the number of a process, which runs elsewhere.
+        is_launcher = any(os.path.basename(word) in LAUNCHERS for word in _texts(script_config, "command"))
+        self._num_labels = LABELS_MAX if is_launcher else 0
         self._closing = threading.Event()
         self._is_given_up = False
         self._num_parts_read = 0
@@ -407,11 +407,6 @@ def _console_parser(table: Mapping[str, Any]) -> ConsoleParser:
     console = table.get("console")
     pattern = console.get("pattern") if isinstance(console, Mapping) else None
     return ConsoleParser(pattern if isinstance(pattern, str) and check_pattern(pattern) is None else None)
-
-
-def _labels_lines(table: Mapping[str, Any]) -> bool:
-    """Whether the command is a launcher that may begin lines with the number of a process, which runs elsewhere."""
-    return any(os.path.basename(word) in LAUNCHERS for word in _texts(table, "command"))
 
 
 def _texts(table: Mapping[str, Any], key: str) -> list[str]:

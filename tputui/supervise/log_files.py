@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tputui.logs.formats import is_log, is_other, opened_logs_name
 from tputui.supervise.training_processes import NewProcesses, environment_of, read_proc
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import read_at
 from tputui.telemetry.rank_environment import RankInfo, rank_info
 from tputui.telemetry.rundir import MANIFEST, RUN_DIR_VARIABLE, host_id
 
@@ -278,11 +278,7 @@ class _OpenedInside:
         return existing
 
     def _read_list(self) -> None:
-        fd = open_plain(self._path)
-        try:
-            content = os.pread(fd, LIST_BYTES_MAX, self._offset)
-        finally:
-            os.close(fd)
+        content = read_at(self._path, self._offset, LIST_BYTES_MAX)
         self._offset += len(content)
         *paths, self._rest = (self._rest + content).split(b"\0")
         self._rest = self._rest[-LIST_BYTES_MAX:]

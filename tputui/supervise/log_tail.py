@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tputui.supervise.native_aborts import interpreter_stack
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import reading
 from tputui.telemetry.redaction import KeyMasker, masked_lines
 
 LINE_CHARS_MAX = 2_000
@@ -77,7 +77,6 @@ class LogTail:
         return lines + self._take(LINES_MAX // 2, final=final)
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
     def _take(self, most: int, *, final: bool) -> list[str]:
@@ -135,8 +134,6 @@ def _last_state(line: bytes) -> str:
 
 
 class LastOutput(NamedTuple):
-    """The end of a log file."""
-
     lines: list[str]
     """The last lines, oldest first, without the stack."""
     stack: str
@@ -165,16 +162,11 @@ def last_raw_lines(log: Path, size_max: int = OUTPUT_BYTES_MAX, *, start: int = 
 
 def _last_lines(log: Path, size_max: int = LAST_BYTES, start: int = 0, end: int | None = None) -> list[str]:
     try:
-        fd = open_plain(log)
+        with reading(log) as fd:
+            size = os.fstat(fd).st_size
+            end = size if end is None else min(end, size)
+            begin = max(start, end - size_max)
+            chunk = os.pread(fd, max(0, end - begin), begin)
     except OSError:
         return []
-    try:
-        size = os.fstat(fd).st_size
-        end = size if end is None else min(end, size)
-        begin = max(start, end - size_max)
-        chunk = os.pread(fd, max(0, end - begin), begin)
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
     return masked_lines([line for raw in chunk.split(b"\n") if (line := _both_ends(raw))])

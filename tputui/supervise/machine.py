@@ -7,23 +7,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tputui import formatting as fmt
 from tputui.device.sampler import DeviceSampler, start_sampler
 from tputui.supervise.child_ends import daemons_text
-from tputui.supervise.clock_watch import ClockWatch
 from tputui.supervise.command import RunCommand
-from tputui.supervise.disk_watch import DiskWatch
 from tputui.supervise.host_metrics import HostSampler
 from tputui.supervise.record import RunRecord
 from tputui.telemetry import run_clock
-from tputui.telemetry.files import ReservedSpace
+from tputui.telemetry.files import ReservedSpace, free_bytes, free_inodes
 
 OUTPUT_RESERVE_BYTES = 1 << 20
 """Disk space for the output of training, which would end by an error of `print` as soon as the disk is full."""
 
 
 class MachineWatch:
-    """Watches this host for one run."""
-
     def __init__(self, run_dir: Path, record: RunRecord, sample_s: float, *, host: str = "") -> None:
         """`sample_s`: seconds between two samples of processes; `host` names this host if the run has several."""
         self._record = record
@@ -78,3 +75,95 @@ class MachineWatch:
     def _record_devices(self) -> None:
         for event in self._devices.poll() if self._devices is not None else ():
             self._record.emit(event)
+
+
+CLOCK_WARNED_S = 5.0
+"""A clock that is set by less is not reported."""
+
+
+class ClockWatch:
+    def __init__(self, clock: run_clock.RunClock, warn: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._warn = warn
+        self._set_s = 0.0
+
+    def check(self) -> None:
+        """Compares the clock of the system with that of the run. Two readings."""
+        set_s = self._clock.set_s
+        by_s = set_s - self._set_s
+        if abs(by_s) < CLOCK_WARNED_S:
+            return
+        self._set_s = set_s
+        where = "forward" if by_s > 0 else "back"
+        differs = "" if not set_s else f", which now differ from the clock by {fmt.duration(abs(set_s))}"
+        self._warn(
+            f"the clock of this host was set {where} by {fmt.duration(abs(by_s))}; the times of this run go on without "
+            f"a jump{differs}"
+        )
+
+
+LOW_BYTES = 256 << 20
+LOW_INODES = 100
+DISK_CHECK_S = 1.0
+"""Seconds between two looks at the disk."""
+
+
+class DiskWatch:
+    """Warns if the disk of a run is nearly full, and reports when nothing could be recorded.
+
+    The journal cannot take an event while the disk is full, so the first warning comes before, and the other one after.
+    """
+
+    def __init__(self, run_dir: Path, warn: Callable[[str], None], *, host: str = "") -> None:
+        """`host` names this host if the run has several."""
+        self._run_dir = run_dir
+        self._on_host = f" on {host}" if host else ""
+        self._warn = warn
+        self._due = 0.0
+        self._low: set[str] = set()
+        """What there is too little of."""
+        self._failed: tuple[float, str] | None = None
+        """Since when nothing can be written, as a monotonic time, and why."""
+
+    def check(self, failure: str | None, tick: float) -> None:
+        """Looks at the disk. `failure`: why the journal cannot be written, `tick`: a monotonic time."""
+        if failure is not None:
+            self._failed = self._failed or (tick, failure)
+        elif self._failed is not None:
+            since, why = self._failed
+            self._failed = None
+            self._warn(
+                f"nothing of this run could be written for {fmt.duration(tick - since)} ({why}); "
+                f"{self._disk()} has {fmt.size(free_bytes(self._run_dir))} free now"
+            )
+        if tick >= self._due:
+            self._due = tick + DISK_CHECK_S
+            self._check_room()
+
+    def _check_room(self) -> None:
+        directory = "start runs with --runs-dir on another disk"
+        free = free_bytes(self._run_dir)
+        if free is not None and self._becomes_low("space", free, LOW_BYTES):
+            self._warn(
+                f"{self._disk()} has only {fmt.size(free)} free; once it is full, the run goes on, "
+                f"but is not recorded: delete files there, or {directory}"
+            )
+        free = free_inodes(self._run_dir)
+        if free is not None and self._becomes_low("inodes", free, LOW_INODES):
+            self._warn(
+                f"{self._disk()} has only {fmt.counted(free, 'free inode')}; once there is none, no checkpoint or "
+                f"other file can be created: delete files there, or {directory}"
+            )
+
+    def _becomes_low(self, what: str, free: int, low: int) -> bool:
+        """Whether there is too little of it now, for the first time since there was twice as much."""
+        was_low = what in self._low
+        if free < low:
+            self._low.add(what)
+        elif free > 2 * low:
+            self._low.discard(what)
+        return free < low and not was_low
+
+    def _disk(self) -> str:
+        # The directory may have been renamed.
+        return f"the disk of {self._run_dir.resolve()}{self._on_host}"

@@ -63,7 +63,6 @@ class CommandProcess:
         """Passes the signal of a stop on to what trains on after the command has ended by it."""
 
     def kill(self) -> None:
-        """Kills every process of the command."""
         spawn.kill_group(self.pid)
 
     def flush(self) -> None:

@@ -31,7 +31,7 @@ from tputui.state.reducer import RunState
 from tputui.supervise.training_processes import environment_of, is_in_set, is_python
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir, stack_frames
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import read_at
 from tputui.telemetry.rank_environment import rank_info
 from tputui.telemetry.stack_frames import FRAMES_MAX, THREADS_MAX, owner_of
 
@@ -257,7 +257,7 @@ class StackSignal:
         path = self._run_dir / FOLDER / f"{process.writer}.signal"
         if process.writer not in pending.signalled:
             # Only a process that has created the file has installed a handler; the signal would end any other.
-            if path.is_file() and _is_alive(process):
+            if path.is_file() and rundir.is_alive(rundir.process_of(process)) is True:
                 self._signal(pending, process, path.stat().st_size)
             return
         before = pending.signalled[process.writer]
@@ -312,16 +312,8 @@ def _unanswered(state: RunState, request: str) -> Iterator[tuple[int, ev.Journal
             yield process.last_seq, opened
 
 
-def _is_alive(process: ev.JournalOpened) -> bool:
-    return rundir.is_alive(rundir.process_of(process)) is True
-
-
 def _read_from(path: Path, offset: int) -> str:
     try:
-        fd = open_plain(path)
+        return read_at(path, offset, READ_BYTES_MAX).decode("utf-8", "replace")
     except OSError:
         return ""
-    try:
-        return os.pread(fd, READ_BYTES_MAX, offset).decode("utf-8", "replace")
-    finally:
-        os.close(fd)

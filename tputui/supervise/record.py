@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tputui.cache.cache_writer import CacheWriter
+from tputui.cache.cache_writer import CacheWriter, SealedFrame
 from tputui.supervise.log_tail import LogTail
-from tputui.supervise.own_log import ProblemLog, log_line
-from tputui.supervise.sealing import seal_journals
 from tputui.supervise.worker_state import journals_of, worker_journals
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
+from tputui.telemetry.compressed import CompressionError, seal
+from tputui.telemetry.journal import SUFFIX
+from tputui.telemetry.redaction import masked_text
 from tputui.telemetry.reporter import Reporter
+
+
+def log_line(text: str) -> None:
+    """Writes a line to the log of the supervisor, its standard error, with secrets masked; a full disk must not end
+    it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {masked_text(text)}\n")
+        sys.stderr.flush()
+
+
+class ProblemLog:
+    """Writes a line when a problem appears, changes or is over, instead of each time it is found."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._problem: str | None = None
+
+    def update(self, problem: str | None, over: str = "") -> None:
+        """The problem that there is now, as a sentence; `over` is written if there is none any more."""
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if line := problem or over:
+            self._write(line)
 
 
 class RunRecord:
@@ -35,11 +61,9 @@ class RunRecord:
         self._own_problem = ProblemLog(self.warn)
 
     def emit(self, event: ev.Event) -> None:
-        """Writes an event to the journal."""
         self.reporter.emit(event)
 
     def warn(self, text: str) -> None:
-        """Warns the user."""
         log_line(text)
         self.reporter.emit(ev.WarningRaised(t=time.time(), text=text))
 
@@ -76,14 +100,27 @@ class RunRecord:
         self.output.close()
 
     def seal(self, config: dict[str, Any], is_own: Callable[[str], bool]) -> None:
-        """Seals the journals of workers whose file names `is_own` accepts, and removes what was half written."""
+        """Removes what was half written, and if the configuration asks for it, seals the journals of workers whose file
+        names `is_own` accepts; one that cannot be sealed stays as it is."""
         if self._host_index == 0:
             # Files of a save that was interrupted; their writer, on this host, is gone.
             rundir.clear_half_written(self._run_dir)
         self._cache.finish()
-        own_journals = [path for path in worker_journals(self._run_dir) if is_own(path.name)]
-        seal_journals(own_journals, config, self._cache, log_line)
+        report = config.get("report")
+        if isinstance(report, dict) and report.get("seal"):
+            for path in worker_journals(self._run_dir):
+                if is_own(path.name):
+                    self._seal(path)
         self._log_cache_failure()
+
+    def _seal(self, path: Path) -> None:
+        frames: list[SealedFrame] = []
+        try:
+            target = seal(path, lambda offset, first_seq: frames.append(SealedFrame(offset, first_seq)))
+        except (CompressionError, OSError) as error:
+            log_line(f"{path.name} was not sealed and is unchanged: {error}")
+        else:
+            self._cache.retarget_to_sealed(path.name.removesuffix(SUFFIX), target.name, frames)
 
     def _log_cache_failure(self) -> None:
         problem = "the state cache cannot be written, so opening this run takes longer"

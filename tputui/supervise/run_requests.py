@@ -13,17 +13,12 @@ from tputui.supervise.escalation import Escalation
 from tputui.supervise.hosts import Launch
 from tputui.supervise.machine import MachineWatch
 from tputui.supervise.outcome import RunEnding, WorkerEnd, unsaved_reason
-from tputui.supervise.own_log import log_line
 from tputui.supervise.process import CommandProcess
 from tputui.supervise.python_stacks import StackSignal
-from tputui.supervise.record import RunRecord
-from tputui.supervise.script import STOPS
+from tputui.supervise.record import RunRecord, log_line
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
-
-HARMLESS: frozenset[ev.RequestKind] = frozenset({"checkpoint", "stacks", "trace"})
-"""Requests after which training goes on."""
 
 
 class RunRequests:
@@ -99,7 +94,7 @@ class RunRequests:
     def is_stop_asked(self) -> bool:
         """Whether a stop was requested that was not refused."""
         refused = self._state.refused | self._process.refused
-        asked = any(request.kind not in HARMLESS and request.id not in refused for request in self.taken)
+        asked = any(request.kind in requests.STOPS and request.id not in refused for request in self.taken)
         return asked or self._is_stop_unwritten
 
     def close(self, ending: RunEnding, end: WorkerEnd) -> None:
@@ -110,7 +105,7 @@ class RunRequests:
             if request.id in self._state.answered | self._process.refused:
                 continue
             receipt: ev.Event
-            if (request.kind == "stop_now" and self.killed) or (request.kind in STOPS and has_stopped):
+            if (request.kind == "stop_now" and self.killed) or (request.kind in requests.STOPS and has_stopped):
                 lack = unsaved_reason(end) if request.kind != "stop_now" else None
                 step = self._process.newest_step
                 receipt = ev.RequestApplied(t=time.time(), request=request.id, kind=request.kind, step=step, lack=lack)

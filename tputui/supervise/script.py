@@ -37,7 +37,6 @@ from tputui.telemetry import process_end, requests, rundir
 from tputui.telemetry.reporter import Reporter
 
 ROLE = "logs"
-STOPS: frozenset[ev.RequestKind] = frozenset({"stop", "stop_after_epoch", "stop_now"})
 QUIET_MIN_S = 300.0
 """A shorter silence is never reported ..."""
 QUIET_TIMES = 20.0
@@ -141,7 +140,7 @@ class Script(CommandProcess):
         if request.id in self._state.answered:
             return False
         why, has_ended = None, has_exited(self.pid)
-        if has_ended and (self.is_end_noticed or kind not in STOPS or request.by != requests.BY_SIGTERM):
+        if has_ended and (self.is_end_noticed or kind not in requests.STOPS or request.by != requests.BY_SIGTERM):
             why = TOO_LATE
         elif kind in self._state.handled_kinds and kind != "stop_now":
             return False

@@ -31,17 +31,14 @@ HOST_OPTION = "--host"
 
 
 def supervisor_argv(run_dir: Path, host_index: int = 0) -> list[str]:
-    """The command line of the supervisor."""
     return [sys.executable, "-P", "-m", "tputui.supervise", str(run_dir), *_host(host_index)]
 
 
 def engine_argv(run_dir: Path, host_index: int = 0) -> list[str]:
-    """The command line of the engine."""
     return [sys.executable, "-P", "-m", "engine", str(run_dir), *_host(host_index)]
 
 
 def engine_command(run_dir: Path, host_index: int = 0) -> RunCommand:
-    """The engine as the command of a run."""
     return own_command(engine_argv(run_dir, host_index), host_index)
 
 

@@ -17,7 +17,6 @@ TABLE = "diagnosis"
 
 
 def strict_rules(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The rules in a recorded configuration."""
     table = config.get(TABLE)
     given = table.get("strict") if isinstance(table, Mapping) else None
     return tuple(name for name in get_args(Strict) if isinstance(given, list | tuple) and name in given)

@@ -24,17 +24,17 @@ from tputui.supervise.hosts import HostLaunch, Launch, name_of, needs_launcher
 from tputui.supervise.log_tail import read_last
 from tputui.supervise.machine import MachineWatch
 from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, run_ending
-from tputui.supervise.own_log import log_line
 from tputui.supervise.process import CommandProcess
 from tputui.supervise.python_stacks import StackSignal
-from tputui.supervise.record import RunRecord
+from tputui.supervise.record import RunRecord, log_line
 from tputui.supervise.run_requests import RunRequests
-from tputui.supervise.script import STOPS, Script
+from tputui.supervise.script import Script
 from tputui.supervise.training_watch import TrainingWatch
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import run_clock, rundir
 from tputui.telemetry.process_end import worker_exited
+from tputui.telemetry.requests import STOPS
 
 SIGTERM_TO_ALL_S = 1.0
 """Seconds in which SIGTERM reaches the supervisor if it was sent to all processes of a run, and ended the command."""
@@ -194,7 +194,6 @@ class Supervisor:
                 self._failures.worker_ended(self._end_of(self._launch.returncode(0)), exited)
 
     def _record_launch(self, event: ev.Event) -> None:
-        """Records an event of the launcher."""
         if isinstance(event, ev.WorkerStarted):
             self._failures.begin_generation(event.t)
         self._record.emit(event)

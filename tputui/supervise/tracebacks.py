@@ -66,8 +66,6 @@ _IN_BOXES = re.compile(r"^(?:[\u2502|\u256d\u2570+] ?)+(.*?)[\u2502|\s]*$")
 
 
 class Traceback(NamedTuple):
-    """A traceback in the output of a command."""
-
     error: str
     """Type of the exception; of a group that of its first exception."""
     message: str
@@ -116,7 +114,6 @@ def tracebacks(lines: Sequence[str]) -> Iterator[Traceback]:
 
 
 def _candidates(lines: Sequence[str]) -> list[int]:
-    """The lines that may be headings."""
     places = [
         place
         for place, line in enumerate(lines)
@@ -131,7 +128,6 @@ class _Heading(NamedTuple):
     """The heading of a traceback in a line."""
 
     start: int
-    """Where it begins."""
     source: str
     """What is in front of each line of its process."""
     following: list[tuple[int, str]]

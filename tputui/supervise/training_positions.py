@@ -25,8 +25,6 @@ _t, _num_bytes = attrgetter("t"), attrgetter("num_bytes")
 
 
 class TrainingPosition(NamedTuple):
-    """Where training was."""
-
     t: float
     """Unix time from which on it was there."""
     step: int

@@ -48,12 +48,9 @@ class ProcessRow:
     """Start time in clock ticks since boot."""
     parent: int = field(compare=False)
     group: int = field(compare=False)
-    """Its process group."""
 
 
 class TrainingProcess(NamedTuple):
-    """A process that trains."""
-
     process: ProcessRow
     launcher: ProcessRow | None = None
     """The Python program that started it and may start it again, as torchrun does; None if there is none."""
@@ -179,8 +176,6 @@ def trainers(leader: int, reporting: Collection[int] = ()) -> list[TrainingProce
 
 
 class _Tree:
-    """The processes of a command as a tree."""
-
     def __init__(self, rows: dict[int, ProcessRow], reporting: Collection[int]) -> None:
         self._rows = rows
         self._reporting = reporting

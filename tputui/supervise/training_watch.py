@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tputui.supervise.alerts import AlertRules, Alerts
 from tputui.supervise.escalation import Escalation, StallPolicy, StallStacks
-from tputui.supervise.own_log import log_line
-from tputui.supervise.record import RunRecord
+from tputui.supervise.record import RunRecord, log_line
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import run_clock
@@ -16,8 +15,6 @@ from tputui.telemetry.rundir import Manifest
 
 
 class TrainingWatch:
-    """Watches the training of one run."""
-
     def __init__(
         self,
         run_dir: Path,

@@ -106,7 +106,6 @@ class WorkerState:
         self._reduce(writer, event)
 
     def close(self) -> None:
-        """Closes the journals."""
         for tail in self._tails.values():
             tail.close()
 

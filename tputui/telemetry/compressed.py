@@ -93,7 +93,7 @@ def seal(path: Path, note: Callable[[int, int], object] = lambda offset, first_s
 
 def _write_frames(file: BinaryIO, tail: Tail, size_bytes: int, note: Callable[[int, int], object]) -> None:
     """Writes all events of a journal of this size. Raises `OSError` and `BlockError`."""
-    bytes_max = _frame_bytes(size_bytes)
+    bytes_max = max(FRAME_BYTES_LEAST, min(FRAME_BYTES_MOST, size_bytes // FRAMES))
     frame = _Frame()
     while events := _next(tail):
         for numbered in events:
@@ -183,7 +183,6 @@ class CompressedTail:
         )
 
     def go_to(self, bookmark: Bookmark) -> None:
-        """Continues at a bookmark of this journal."""
         self._offset, self._expected_seq, self.damage = bookmark.offset, bookmark.next_seq, list(bookmark.damage)
         self._bad_start, self._bad_reason = bookmark.bad_start, bookmark.bad_reason
         self._journal_id = bookmark.journal_id
@@ -194,7 +193,6 @@ class CompressedTail:
         return JournalPosition(self._offset, self._size)
 
     def regions(self, *, final: bool) -> list[Damage]:
-        """The damage found so far."""
         regions = list(self.damage)
         if self._bad_start is not None:
             regions.append(Damage(self.name, self._bad_start, self._offset, self._bad_reason, None))
@@ -203,7 +201,6 @@ class CompressedTail:
         return regions
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
     def _read_frame(self, start: int) -> tuple[list[NumberedEvent], int] | None:
@@ -266,11 +263,6 @@ class CompressedTail:
             whole = len(fresh) == len(events)
             self._keep(os.pread(self._fd, self._offset - start, start) if whole else _frame_of(fresh))
         return fresh
-
-
-def _frame_bytes(journal_bytes: int) -> int:
-    """Bytes of lines and values after which a frame of a journal ends."""
-    return max(FRAME_BYTES_LEAST, min(FRAME_BYTES_MOST, journal_bytes // FRAMES))
 
 
 class _Frame:

@@ -45,6 +45,13 @@ def open_new(path: Path, access: int, *, only_owner: bool = True) -> int:
     return fd
 
 
+def write_all(fd: int, content: bytes) -> None:
+    """Writes all bytes, which one call of the system may not do. Raises `OSError`."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
 @contextlib.contextmanager
 def becoming(path: Path, *, replace: bool = True, suffix: str = "") -> Iterator[Path]:
     """A temporary name, ending in `suffix`, for a file or folder that gets the name `path` at the end of the block.
@@ -171,6 +178,22 @@ def open_plain(path: Path) -> int:
         os.close(fd)
         raise _not_plain(path)
     return fd
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[int]:
+    """A descriptor of a regular file that is open for reading. Raises `OSError` as `open_plain` does."""
+    fd = open_plain(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_at(path: Path, offset: int, max_bytes: int) -> bytes:
+    """Bytes of a regular file from an offset on. Raises `OSError`."""
+    with reading(path) as fd:
+        return os.pread(fd, max_bytes, offset)
 
 
 def read_small(path: Path, max_bytes: int) -> bytes:

@@ -152,7 +152,6 @@ def shuffle(raw: bytes | bytearray | memoryview, width: int = _FLOAT_BYTES) -> b
 
 
 def unshuffle(grouped: bytes, width: int = _FLOAT_BYTES) -> bytes:
-    """Undoes `shuffle`."""
     if len(grouped) % width:
         raise BlockError("not a whole number of values")
     raw = bytearray(len(grouped))

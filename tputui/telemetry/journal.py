@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tputui.telemetry.codec import SHORTEST_LINE, Damage, DamagedLine, NumberedEvent, decode, encode, journal_id_of
 from tputui.telemetry.events import Event, WarningRaised
-from tputui.telemetry.files import next_data, open_plain
+from tputui.telemetry.files import next_data, open_plain, reading
 
 SUFFIX = ".jsonl"
 LINE_BYTES_MAX = 16 << 20
@@ -124,7 +124,6 @@ class JournalWriter:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
 
@@ -142,8 +141,6 @@ def _line(event: Event, seq: int, journal_id: str) -> bytes:
 
 
 class JournalPosition(NamedTuple):
-    """The progress of a reader."""
-
     offset: int
     size: int
 
@@ -167,8 +164,6 @@ class Bookmark(NamedTuple):
 
 
 class _Zeros(NamedTuple):
-    """Zeros at the end of a journal."""
-
     start: int
     state: tuple[int, ...]
     """Of the file when they were found."""
@@ -260,7 +255,6 @@ class Tail:
         return self._read_to - len(self._partial)
 
     def go_to(self, bookmark: Bookmark) -> None:
-        """Continues at a bookmark of this journal."""
         self._read_to, self._partial, self._expected_seq = bookmark.offset, b"", bookmark.next_seq
         self._journal_id = bookmark.journal_id
         self.damage = list(bookmark.damage)
@@ -316,7 +310,6 @@ class Tail:
         return regions
 
     def close(self) -> None:
-        """Closes the file."""
         os.close(self._fd)
 
     def _may_have_more(self) -> bool:
@@ -463,16 +456,12 @@ class LineSearch:
 
     @property
     def is_begun(self) -> bool:
-        """Whether something was read."""
         return self._offset > 0
 
     def fresh(self) -> list[Event]:
         """The events of these kinds that were added since the last call, except damaged ones. Raises `OSError`."""
-        fd = open_plain(self._path)
-        try:
+        with reading(self._path) as fd:
             return list(self._search(fd))
-        finally:
-            os.close(fd)
 
     def _search(self, fd: int) -> Iterator[Event]:
         size = os.fstat(fd).st_size

@@ -14,8 +14,6 @@ from tputui.telemetry.events import Event, FailureRaised, Int
 
 
 class EventEmitted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An event for the journal of the supervisor."""
-
     line: str
     """The event as a line of a journal."""
 
@@ -24,9 +22,7 @@ class HostFailed(FailureRaised, frozen=True, kw_only=True, tag_field="type", tag
     """The first failure among all hosts in a generation; the other hosts end because of it."""
 
     host_index: Int
-    """Index of the host that failed."""
     host: str
-    """Its name."""
     generation: Int
     """Generation of the training processes that it ended."""
     process: str
@@ -68,7 +64,6 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def of_event(event: Event) -> EventEmitted:
-    """The message with an event."""
     return EventEmitted(line=codec.encode(event, 0).decode("utf-8", "replace"))
 
 
@@ -78,7 +73,6 @@ def event_of(message: EventEmitted) -> Event:
 
 
 def encode(message: Message) -> bytes:
-    """The message as a line."""
     return msgspec.json.encode(message) + b"\n"
 
 

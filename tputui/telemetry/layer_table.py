@@ -73,7 +73,6 @@ def encode(table: LayerTable) -> bytes:
 
 
 def text(table: LayerTable) -> str:
-    """The table as text."""
     rows = [("layer", "type", "output", "parameters", "trainable")]
     rows += [
         (

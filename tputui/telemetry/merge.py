@@ -38,8 +38,6 @@ MEASUREMENTS_MAX = 4_096
 
 
 class HostClock:
-    """The clock of one host."""
-
     def __init__(self, run_dir: Path, host_index: int) -> None:
         self._search = LineSearch(run_dir / f"supervisor-{host_index}{SUFFIX}", ClockMeasured)
         self._sealed = run_dir / f"supervisor-{host_index}{SEALED_SUFFIX}"
@@ -53,7 +51,6 @@ class HostClock:
 
     @property
     def is_known(self) -> bool:
-        """Whether it was measured."""
         return bool(self._ahead_s)
 
     def corrected(self, t: float) -> float:
@@ -104,8 +101,6 @@ class HostClock:
 
 
 class HostClocks:
-    """The clocks of the hosts of one run."""
-
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self._clocks: dict[int, HostClock] = {}
@@ -200,7 +195,6 @@ class Reached(NamedTuple):
     set_back_s: float = 0.0
     """Seconds by which the clock was set back."""
     last_seq: int = -1
-    """Number of the last event."""
     host_index: int | None = None
     """Index of the host of the writer; None if its head was not read."""
 
@@ -216,8 +210,6 @@ _TIME = itemgetter(0)
 
 
 class JournalTail(Protocol):
-    """A journal, plain or sealed."""
-
     name: str
 
     def read(self, max_bytes: int = READ_BYTES) -> list[NumberedEvent]: ...
@@ -250,7 +242,6 @@ class _Cursor:
         self._clock = WriterClock(clocks)
 
     def go_to(self, bookmark: Bookmark, reached: Reached) -> None:
-        """Continues at a bookmark."""
         self.tail.go_to(bookmark)
         self.waiting.clear()
         self.reached = reached
@@ -374,7 +365,6 @@ class Merge:
         return regions + list(self._unopened.values())
 
     def close(self) -> None:
-        """Closes every journal."""
         for cursor in self._cursors.values():
             cursor.tail.close()
         self._cursors.clear()
@@ -418,6 +408,18 @@ class Merge:
 def open_tail(path: Path, keep: Callable[[bytes], object] | None = None) -> JournalTail:
     """Opens a journal, plain or sealed. Calls `keep` with the bytes of everything valid. Raises `OSError`."""
     return CompressedTail(path, keep) if path.name.endswith(rundir.SEALED_SUFFIX) else Tail(path, keep)
+
+
+def writers_of(run_dir: Path) -> dict[str, rundir.ProcessId | None]:
+    """The writer of each journal by name; None if its first event cannot be read."""
+    writers: dict[str, rundir.ProcessId | None] = {}
+    for name, path in rundir.journal_paths(run_dir):
+        try:
+            head = head_of(path)
+        except FileNotFoundError:
+            head = None  # a link that leads nowhere, or a journal that was compressed since
+        writers[name] = rundir.process_of(head) if head else None
+    return writers
 
 
 def head_of(path: Path) -> JournalOpened | None:

@@ -50,7 +50,6 @@ def logged_meters(logged: Mapping[str, float], split: str, taken: Iterable[str] 
 
 
 def without_split(name: str, split: str) -> str:
-    """The name without the prefix of the split."""
     for prefix in SPLIT_PREFIXES[split]:
         if name.startswith(prefix) and name != prefix:
             return name[len(prefix) :]

@@ -254,7 +254,9 @@ def masked_lines(lines: Sequence[str]) -> list[str]:
 def masked(value: Any, name: str = "") -> Any:
     """A plain value, possibly nested, with its secrets masked."""
     if isinstance(value, dict):
-        return {_masked_key(key): masked(item, str(key)) for key, item in value.items()}
+        return {
+            masked_text(key) if isinstance(key, str) else key: masked(item, str(key)) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         items = [masked(item, name) for item in value]
         # It may be a command line.
@@ -264,10 +266,6 @@ def masked(value: Any, name: str = "") -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and names_secret(name, str(value)):
         return MASK
     return value
-
-
-def _masked_key(key: Any) -> Any:
-    return masked_text(key) if isinstance(key, str) else key
 
 
 def masked_argv(arguments: Iterable[str]) -> list[str]:

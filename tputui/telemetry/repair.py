@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
-from tputui.telemetry.files import becoming, data_extents, open_plain, read_small
+from tputui.telemetry.files import becoming, data_extents, read_small, reading, write_all
 from tputui.telemetry.merge import events_of, open_tail
 from tputui.telemetry.rundir import MANIFEST, Manifest
 
@@ -30,8 +30,6 @@ class NothingReadable(Exception):
 
 
 class RepairedRun(NamedTuple):
-    """The contents of a repaired copy."""
-
     num_events: int
     num_journals: int
     manifest: str
@@ -55,7 +53,6 @@ class ManifestEvents:
             self.opened = event
 
     def add(self, later: ManifestEvents) -> None:
-        """Adds the events of another journal."""
         self.started, self.opened = self.started or later.started, self.opened or later.opened
 
 
@@ -111,7 +108,7 @@ def _copy_journal(path: Path, target: Path, manifest_events: ManifestEvents) -> 
     count, why = 0, ""
     with _created(target) as fd:
         try:
-            with contextlib.closing(open_tail(path, lambda content: _write_all(fd, content))) as tail:
+            with contextlib.closing(open_tail(path, lambda content: write_all(fd, content))) as tail:
                 for numbered in events_of(tail):
                     manifest_events.take(numbered.event)
                     count += 1
@@ -197,24 +194,20 @@ def _link_or_copy(path: Path, target: Path, *, link: bool) -> None:
         with contextlib.suppress(OSError):
             os.link(path, target, follow_symlinks=False)
             return
-    source = open_plain(path)
-    try:
-        with _created(target) as fd:
-            # Preserve holes: a file of a terabyte may take no space on disk.
-            for start, end in data_extents(source):
-                os.lseek(fd, start, os.SEEK_SET)
-                while start < end and (chunk := os.pread(source, min(_COPY_BYTES, end - start), start)):
-                    _write_all(fd, chunk)
-                    start += len(chunk)
-            os.ftruncate(fd, max(os.fstat(source).st_size, os.fstat(fd).st_size))
-            os.fsync(fd)
-    finally:
-        os.close(source)
+    with reading(path) as source, _created(target) as fd:
+        # Preserve holes: a file of a terabyte may take no space on disk.
+        for start, end in data_extents(source):
+            os.lseek(fd, start, os.SEEK_SET)
+            while start < end and (chunk := os.pread(source, min(_COPY_BYTES, end - start), start)):
+                write_all(fd, chunk)
+                start += len(chunk)
+        os.ftruncate(fd, max(os.fstat(source).st_size, os.fstat(fd).st_size))
+        os.fsync(fd)
 
 
 def _write(path: Path, content: bytes) -> None:
     with _created(path) as fd:
-        _write_all(fd, content)
+        write_all(fd, content)
         os.fsync(fd)
 
 
@@ -230,9 +223,3 @@ def _created(path: Path) -> Iterator[int]:
         raise
     finally:
         os.close(fd)
-
-
-def _write_all(fd: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(fd, left) :]

@@ -32,7 +32,7 @@ from tputui.telemetry.events import (
     ValuesLogged,
     WarningRaised,
 )
-from tputui.telemetry.files import open_plain
+from tputui.telemetry.files import reading
 from tputui.telemetry.journal import LINE_BYTES_MAX, SUFFIX, WHY_CHARS_MAX, Bookmark, JournalWriter
 from tputui.telemetry.run_clock import RunClock, run_clock
 from tputui.telemetry.rundir import ProcessId, this_process
@@ -56,15 +56,12 @@ def continue_journal(path: Path) -> JournalWriter:
     if path.with_name(path.name.removesuffix(SUFFIX) + rundir.SEALED_SUFFIX).exists():
         raise FileExistsError(f"{path} was sealed; its run has ended")
     try:
-        fd = open_plain(path)
+        with reading(path) as fd:
+            lines = _Backwards(fd)
+            end = _end(lines, path)
+            opened = _newest_head(lines)
     except FileNotFoundError:
         return JournalWriter(path)
-    try:
-        lines = _Backwards(fd)
-        end = _end(lines, path)
-        opened = _newest_head(lines)
-    finally:
-        os.close(fd)
     if opened is not None and rundir.is_alive(rundir.process_of(opened)):
         raise StillWritten(f"{path} is still written by process {opened.pid}")
     return JournalWriter.continued(path, end)
@@ -73,15 +70,10 @@ def continue_journal(path: Path) -> JournalWriter:
 def newest_head(path: Path) -> JournalOpened | None:
     """The head that the newest process of a journal wrote; None if there is none, or it cannot be read."""
     try:
-        fd = open_plain(path)
+        with reading(path) as fd:
+            return _newest_head(_Backwards(fd))
     except OSError:
         return None
-    try:
-        return _newest_head(_Backwards(fd))
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 class _Backwards:

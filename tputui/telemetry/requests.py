@@ -29,7 +29,9 @@ STRENGTH: dict[RequestKind, int] = {
     "stop": 2,
     "stop_now": 3,
 }
-"""Of several requests to stop, the strongest one counts."""
+"""Of several requests to stop, the strongest one counts; training goes on after the others."""
+STOPS = frozenset(kind for kind, strength in STRENGTH.items() if strength)
+"""The requests to stop."""
 BY_SIGTERM = "SIGTERM"
 """Origin of the request that SIGTERM makes."""
 _SUFFIX = ".json"
@@ -42,12 +44,9 @@ TRACE_SECONDS_MAX = 120.0
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to a run."""
-
     id: Exact
     """Sorts by time; unique within the run."""
     kind: RequestKind
-    """The requested action."""
     t: float
     """Unix time in seconds."""
     by: Text

@@ -27,8 +27,6 @@ def since_boot() -> float:
 
 
 class RunClock:
-    """The clock of a run on this host."""
-
     def __init__(
         self,
         boot_t: float | None = None,

@@ -67,7 +67,6 @@ class Manifest(Provenance, frozen=True, kw_only=True):
     """The configuration and command of a run, written once before any process starts."""
 
     run: Exact
-    """Name of the run."""
     created: float
     """Unix time in seconds."""
     version: Exact
@@ -276,7 +275,6 @@ def journal_paths(run_dir: Path) -> Iterator[tuple[str, Path]]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a small file atomically."""
     files.write(path, lambda file: file.write(content))
 
 

@@ -25,7 +25,6 @@ _LIBRARY = re.compile(r"/(?:lib|lib64)/python\d[\d.]*/")
 
 
 def owner_of(file: str) -> FrameOwner:
-    """The owner of the code in a file."""
     if file.startswith(_OURS):
         return "tputui"
     if (

@@ -53,7 +53,6 @@ class RawSteps:
 
     @property
     def num_steps(self) -> int:
-        """Number of rows."""
         return len(self.raw) // FLOAT_BYTES // self.cores
 
     def release(self) -> None:

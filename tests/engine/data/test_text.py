@@ -89,7 +89,9 @@ def test_vocabulary_uses_training_texts_only(reviews: str) -> None:
 def test_a_prediction_uses_the_vocabulary_of_the_training(reviews: str, tmp_path: Path) -> None:
     wanted = options(reviews, pad="left")
     path = tmp_path / "vocabulary.json"
-    text.vocabulary_of(wanted, 0).save(path)
+    train = text.load(wanted, 0).train
+    assert isinstance(train, text.Texts)
+    train.vocabulary.save(path)
     source = Path(write_table(tmp_path / "new.csv", "text", "a bad film", "unheard good"))
     given_rows = text.inputs(wanted, source, Vocabulary.load(path)).fetch(np.array([1, 0]))
     assert given_rows.keys() == {"words", "length"}
