@@ -2,7 +2,8 @@
 
 The commands of tputui start processes of the engine and read what they print: exit codes, results of checks, and the
 messages of a launcher of hosts and of a trial. Both look at the same machine, files and folders. The engine attaches
-the observer of torch_xla by itself, and it starts processes of its own, whose journals and ends it reads.
+the observer of torch_xla by itself, and it starts processes of its own, whose journals and ends it reads. All imports
+here are for it.
 """
 
 from __future__ import annotations
@@ -35,64 +36,3 @@ from tputui.telemetry.rundir import clear_half_written, is_alive, is_run, journa
 from tputui.trial_protocol import CONNECTION_VARIABLE, MESSAGE_BYTES_MAX, BlockOrder, BlockResult
 from tputui.user_cache import SOURCE as DATA_SET_SOURCE
 from tputui.user_cache import data_folder
-
-__all__ = [
-    "BEGUN",
-    "CONNECTION_VARIABLE",
-    "DATA_SET_SOURCE",
-    "DEV",
-    "FOLLOWING",
-    "JOURNAL_SUFFIX",
-    "LAYERS_MAX",
-    "LAYER_TABLE_FILE",
-    "MESSAGE_BYTES_MAX",
-    "PCI_DEVICES",
-    "SCALAR_READS",
-    "WARM_UP_RUNS",
-    "BlockOrder",
-    "BlockResult",
-    "CheckResult",
-    "DamagedLine",
-    "ExitCode",
-    "HostFailed",
-    "LaunchFailed",
-    "Layer",
-    "LayerTable",
-    "LineSearch",
-    "MetricTotals",
-    "Option",
-    "Problem",
-    "ResettableTotal",
-    "Sink",
-    "Tail",
-    "TaskDescription",
-    "XlaObserver",
-    "XlaRuntime",
-    "__version__",
-    "clear_half_written",
-    "csv_cells",
-    "data_folder",
-    "decode_line",
-    "encode_layers",
-    "end_with",
-    "expanded",
-    "flatten",
-    "follow_optimizers",
-    "head_of",
-    "installed",
-    "is_alive",
-    "is_observing_disabled",
-    "is_run",
-    "journal_paths",
-    "kind_of_end",
-    "launch_messages",
-    "layers_text",
-    "pci_chips",
-    "process_of",
-    "run_clock",
-    "signal_name",
-    "tpu_signs",
-    "version_problem",
-    "worker_exited",
-    "write_atomically",
-]

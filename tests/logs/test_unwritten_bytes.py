@@ -78,7 +78,7 @@ def test_zeros_anywhere_are_read_once_they_are_written(
 ) -> None:
     content, expected, rng = FILES[name], whole(tmp_path, name), random.Random(7)
     if len(content) / chunk_bytes < 100:
-        for module in ("growing", "tfevents", "wandb_log"):
+        for module in ("growing", "tfevents"):
             monkeypatch.setattr(f"tputui.logs.{module}.CHUNK_BYTES", chunk_bytes)
     for number in range(60):
         path = tmp_path / str(number) / name

@@ -20,6 +20,7 @@ from tputui.state.logged_series import LoggedMetrics, pieces_of_each
 from tputui.state.process_history import PaceHistory
 from tputui.state.process_log import LOG_CHARS_MAX, OF_A_KIND_MAX, TEXT_CHARS_MAX, TOOL, ProcessLog
 from tputui.state.process_state import ProcessState
+from tputui.state.series import Piece
 from tputui.state.slow_core import CORES_TIMED_MAX, SlowCores
 from tputui.state.state_struct import POINTS_MAX, Downsampled, Recent, little_endian
 from tputui.state.step_values import StepValues, makes_sense
@@ -129,9 +130,13 @@ def _check_values(values: StepValues, topology: ev.TopologyDeclared | None) -> N
         _need(record is not None and bad.core in values.cores_of(record.cores), "a value has no core")
     for series in values.series.values():
         _need(len(series.pieces) <= series.pieces_max, "a series is longer than it may be")
-        for piece in series.pieces:
-            _need(piece.first <= piece.last, "a piece of a series ends before it begins")
-            _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
+        _check_pieces(series.pieces)
+
+
+def _check_pieces(pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        _need(piece.first <= piece.last, "a piece of a series ends before it begins")
+        _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
 
 
 def _check_times_of_cores(slow: SlowCores) -> None:
@@ -170,9 +175,7 @@ def _check_logged(logged: LoggedMetrics) -> None:
             _need(points.most == most and len(points.items) <= most, "a series is longer than it may be")
             _need(bool(points.items) and series.whole is not None, "a series has no value")
             _need(points.in_last > 0, "the last piece of a series has no value")
-            for piece in points.items:
-                _need(piece.first <= piece.last, "a piece of a series ends before it begins")
-                _need(piece.num_values >= 0 and piece.num_bad >= 0 and math.isfinite(piece.t), "a piece makes no sense")
+            _check_pieces(points.items)
 
 
 def _check_pace(pace: PaceHistory) -> None:

@@ -196,7 +196,8 @@ def _loop(node: ast.AST) -> _Loop | None:
         return _Loop(node.lineno, node.end_lineno or node.lineno, counters, node.iter, tests)
     if isinstance(node, ast.While):
         # `while step < n`, and `if step >= n: break` in it.
-        leaving = [part.test for part in node.body if isinstance(part, ast.If) and _breaks(part)]
+        branches = [part for part in node.body if isinstance(part, ast.If)]
+        leaving = [part.test for part in branches if any(isinstance(inner, ast.Break) for inner in ast.walk(part))]
         limits = [part for test in (node.test, *leaving) for part in ast.walk(test) if _is_limit(part)]
         # Of `if limit >= 0 and step >= limit`, what the loop itself changes.
         changed = {ast.unparse(part.target) for part in ast.walk(node) if isinstance(part, ast.AugAssign)}
@@ -210,10 +211,6 @@ def _is_limit(node: ast.AST) -> TypeGuard[ast.Compare]:
     if not (isinstance(node, ast.Compare) and isinstance(node.left, _COUNTERS) and len(node.ops) == 1):
         return False
     return isinstance(node.ops[0], _COMPARED)
-
-
-def _breaks(node: ast.If) -> bool:
-    return any(isinstance(part, ast.Break) for part in ast.walk(node))
 
 
 def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> LoopPosition | None:

@@ -65,13 +65,9 @@ class HookedTraining:
         self._unsure: tuple[float, int] | None = None
         """When a mode began that may be no evaluation, and the bytes of output before."""
 
-    def report(self) -> None:
-        """Reports the steps that were noted, as far as their losses are known."""
-        self._report()
-
-    def _report(self, *, is_last: bool = False, decides: bool = False) -> None:
-        """With `is_last` also steps whose losses wait on a device. `decides`: a part of the training is over, so it is
-        known which losses there are."""
+    def report(self, *, is_last: bool = False, decides: bool = False) -> None:
+        """Reports the steps that were noted, as far as their losses are known. With `is_last` also those whose losses
+        wait on a device. `decides`: a part of the training is over, so it is known which losses there are."""
         run, records = self._run, self._notes.take(is_last=is_last, waits=is_last or decides)
         if run is not None and was_asked():
             run = self._run = None
@@ -97,7 +93,7 @@ class HookedTraining:
 
     def end(self, *, is_done: bool) -> None:
         """Reports the rest; `is_done`: no error and no request ended the training, so that its last epoch is whole."""
-        self._report(is_last=True)
+        self.report(is_last=True)
         if self._run is not None and is_done:
             loader, end = self._notes.loader, self._loops[0].end if self._loops else None
             is_counted = end is None or (loader is not None and loader.has_epochs)
@@ -162,7 +158,7 @@ class HookedTraining:
         """Ends the epoch, or several that were too short to be told apart; the next one begins with the next backward
         pass, which shows its number."""
         if self._run is not None:
-            self._report(decides=True)
+            self.report(decides=True)
             self._assembler.end_step()
             self._leave_epoch(num_passes)
             self._notes.look_again()
@@ -241,7 +237,7 @@ class HookedTraining:
         if is_short and not has_batch:
             self._unsure = time.time(), run.printed_bytes() or 0
             return
-        self._report(decides=True)
+        self.report(decides=True)
         self._evaluation = run.phase("evaluate")
         self._evaluation.__enter__()
 
@@ -249,7 +245,7 @@ class HookedTraining:
         """Training goes on."""
         unsure, self._unsure = self._unsure, None
         if unsure is not None and self._run is not None and (self._run.printed_bytes() or 0) > unsure[1]:
-            self._report(decides=True)
+            self.report(decides=True)
             self._run.evaluated(*unsure)
             self._notes.look_again()
         evaluation, self._evaluation = self._evaluation, None

@@ -89,6 +89,7 @@ class _Hooks(Harmless):
             return
         batch = self._batch_size or 0
         global_batch = batch * trainer.world_size * trainer.accumulate_grad_batches
+        valid_steps = sum(trainer.num_val_batches)
         sizes = [length_of(getattr(loader, "dataset", None)) for loader in (train, valid)]
         run.emit(
             ev.TrainingPlanned(
@@ -96,7 +97,7 @@ class _Hooks(Harmless):
                 task=type(pl_module).__name__,
                 num_epochs=num_epochs + self._epoch_shift * bool(num_epochs),
                 steps_per_epoch=num_steps,
-                valid_steps=_whole(sum(trainer.num_val_batches)),
+                valid_steps=0 if valid_steps == math.inf else int(valid_steps),
                 first_step=self._step + self._step_shift + 1,
                 batch_per_core=batch,
                 global_batch=global_batch,
@@ -266,10 +267,6 @@ def _length(trainer: Any) -> tuple[int, int]:
     if total <= 0:
         return 0, 0
     return (total // steps, steps) if steps and not total % steps else (0, total)
-
-
-def _whole(number: Any) -> int:
-    return 0 if number == math.inf else int(number)
 
 
 def _floats(logged: Mapping[str, Any]) -> dict[str, float]:

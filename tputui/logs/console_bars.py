@@ -71,17 +71,10 @@ class ShownValues:
         """Whether a bar shows a value for the first time: a bar that moves on shows the old values again, and a value
         of a validation until the next one."""
         before = self._by_tag.get(tag)
-        same = before is not None and (before[1] == value or (before[1] != before[1] and value != value))
-        if before is not None and same and is_validation:
-            return False
-        if (
-            before is not None
-            and same
-            and step is not None
-            and before[0] is not None
-            and before[0] <= step <= before[0] + 1
-        ):
-            return False
+        if before is not None and (before[1] == value or (before[1] != before[1] and value != value)):
+            at = before[0]
+            if is_validation or (step is not None and at is not None and at <= step <= at + 1):
+                return False
         if len(self._by_tag) < _VALUES_MAX or tag in self._by_tag:
             self._by_tag[tag] = (step, value)
         return True

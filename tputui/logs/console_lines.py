@@ -138,7 +138,7 @@ _GROUP = re.compile(r"(\w{1,40})\[[^\[\]]{0,200}$")
 _SPACES = re.compile(r"[^a-z]+", re.IGNORECASE)
 
 
-class Field(NamedTuple):
+class PrintedField(NamedTuple):
     """A name and a number of a line."""
 
     name: str
@@ -152,7 +152,7 @@ class Field(NamedTuple):
     """Whether a sign separates name and number."""
 
 
-class Position(NamedTuple):
+class PrintedPosition(NamedTuple):
     """What a line says about the time of its values."""
 
     step: int | None
@@ -170,11 +170,11 @@ class Position(NamedTuple):
         return self.step is None and self.epoch is None
 
 
-class Line(NamedTuple):
+class PrintedLine(NamedTuple):
     """A line taken apart."""
 
-    position: Position
-    fields: list[Field]
+    position: PrintedPosition
+    fields: list[PrintedField]
     split: str
     """`train` or `valid`, if a word outside of the names says so."""
     head: str
@@ -233,13 +233,13 @@ def is_configuration(text: str) -> bool:
     return "=" in text and len(_TEXT_VALUE.findall(_DEVICES.sub("", text))) > 1
 
 
-def taken_apart(text: str) -> Line:
+def taken_apart(text: str) -> PrintedLine:
     """A line without the header of its logger, taken apart."""
     text = _OF_EXAMPLES.sub(r"\2 \1", _DEVICES.sub(" ", text))
     position, rest = _position(text)
     fields = _fields(rest, not position.is_none)
     if position.is_none and (leading := _LEADING.match(text)) is not None and fields and fields[0].has_sign:
-        position = Position(int(leading[1] or leading[2]), None, None, None, is_global=True)
+        position = PrintedPosition(int(leading[1] or leading[2]), None, None, None, is_global=True)
         rest = f"{' ' * (leading.end() - 1)};{rest[leading.end() :]}"
     outside = list(rest)
     for field in fields:
@@ -257,7 +257,7 @@ def taken_apart(text: str) -> Line:
     end = fields[-1].end if fields else 0
     num_behind = sum(map(str.isalpha, words[end:]))
     head = _SPACES.sub(" ", _DURATION.sub("", rest[: fields[0].start] if fields else rest)).strip().lower()
-    return Line(
+    return PrintedLine(
         position, fields, named, head[:60], sum(map(str.isalpha, plain)), num_behind, _PROSE.search(words) is not None
     )
 
@@ -268,14 +268,14 @@ def _count_of(text: str) -> int:
     return round(float(text[:-1]) * unit) if unit is not None else int(text.replace(",", "").replace("_", ""))
 
 
-def _position(text: str) -> tuple[Position, str]:
+def _position(text: str) -> tuple[PrintedPosition, str]:
     """The position on a line, and the line with a `;` in place of it."""
     cuts: list[tuple[int, int]] = []
     step = total = epochs = None
     epoch: float | None = None
     is_global = False
     if (both := _EPOCH_AND_STEP.match(text)) is not None:
-        return Position(int(both[2]), None, float(both[1]), None, False), _cut(text, [both.span()])
+        return PrintedPosition(int(both[2]), None, float(both[1]), None, False), _cut(text, [both.span()])
     if (two := _TWO_BRACKETS.search(text)) is not None:
         epoch, epochs = float(two[1]), int(two[2]) if two[2] else None
         step, total = int(two[3]), int(two[4])
@@ -301,7 +301,7 @@ def _position(text: str) -> tuple[Position, str]:
         if found is not None and (cuts or sum(map(str.isalpha, text[: found.start()])) <= 20):
             step, total = _count_of(found[1]), _count_of(found[2])
             cuts.append(found.span())
-    return Position(step, total, epoch, epochs, is_global), _cut(text, cuts)
+    return PrintedPosition(step, total, epoch, epochs, is_global), _cut(text, cuts)
 
 
 def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
@@ -310,8 +310,8 @@ def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
     return text
 
 
-def _fields(text: str, has_position: bool) -> list[Field]:
-    fields: list[Field] = []
+def _fields(text: str, has_position: bool) -> list[PrintedField]:
+    fields: list[PrintedField] = []
     place = 0
     while (match := _FIELD.search(text, place)) is not None:
         field = _field_of(match, has_position, fields[-1].name if fields else "")
@@ -326,7 +326,7 @@ def _fields(text: str, has_position: bool) -> list[Field]:
     return fields
 
 
-def _told_apart(field: Field, fields: list[Field], text: str) -> Field | None:
+def _told_apart(field: PrintedField, fields: list[PrintedField], text: str) -> PrintedField | None:
     """A field whose name another one of the line has: with the word before its bracket, as in `tot_loss[loss=1.3]`."""
     if all(field.name != other.name for other in fields):
         return field
@@ -334,7 +334,7 @@ def _told_apart(field: Field, fields: list[Field], text: str) -> Field | None:
     return field._replace(name=f"{group[1].lower()}_{field.name}") if group is not None else None
 
 
-def _field_of(match: re.Match[str], has_position: bool, before: str) -> Field | None:
+def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedField | None:
     name, has_sign, number = _name_of(match[1]), match[2] is not None, match[3] or match[4]
     if name in _VALID_WORDS:
         # `loss train 0.85 valid 0.91`
@@ -348,7 +348,7 @@ def _field_of(match: re.Match[str], has_position: bool, before: str) -> Field | 
         if match[1].count(" ") > 2 or not (is_known(name) or is_number or name.startswith("valid/")):
             return None
     value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)
-    return Field(name, value, number_of(match[6]) if match[6] else None, match.start(), match.end(), has_sign)
+    return PrintedField(name, value, number_of(match[6]) if match[6] else None, match.start(), match.end(), has_sign)
 
 
 @lru_cache(maxsize=4096)

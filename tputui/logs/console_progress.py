@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tputui.logs.console_lines import Position
+from tputui.logs.console_lines import PrintedPosition
 
 _COUNTERS_MAX = 256
 _EPOCHS_PLANNED = re.compile(
@@ -42,7 +42,7 @@ class ReportedEpochs(NamedTuple):
 NOTHING_REPORTED = ReportedEpochs(0, 0)
 
 
-class Progress:
+class PrintedProgress:
     """The newest step and epoch, and how many are planned."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Progress:
             self.enter(epoch, epochs)
 
     def advance(
-        self, kind: str, position: Position, *, is_mixed: bool = False, is_after_evaluation: bool = False
+        self, kind: str, position: PrintedPosition, *, is_mixed: bool = False, is_after_evaluation: bool = False
     ) -> int | None:
         """The step of a position in training. `is_mixed`: several ranks print without their rank;
         `is_after_evaluation`: a position that comes again is another one."""
@@ -117,7 +117,7 @@ class Progress:
             self.step = self._counted(kind, position.step, position.total, is_mixed, is_after_evaluation)
         return None if self._is_of_parts else self.step
 
-    def step_of(self, kind: str, position: Position) -> int | None:
+    def step_of(self, kind: str, position: PrintedPosition) -> int | None:
         """The step of training that a line of an evaluation names; the newest one if it names none."""
         step, total = (position := self._in_steps(position)).step, position.total
         if step is None or not position.is_global:
@@ -130,7 +130,7 @@ class Progress:
         self.step = max(step, self.step or 0)
         return step
 
-    def _in_steps(self, position: Position) -> Position:
+    def _in_steps(self, position: PrintedPosition) -> PrintedPosition:
         """A position among the examples or batches of an epoch as one among its steps."""
         (number, steps), step, total = self.reported, position.step, position.total
         if not (number and steps and total) or step is None or total in (steps, steps * number):

@@ -24,9 +24,9 @@ from tputui.logs.console_bars import (
 from tputui.logs.console_lines import (
     HEADING,
     NUMBER,
-    Field,
-    Line,
-    Position,
+    PrintedField,
+    PrintedLine,
+    PrintedPosition,
     is_configuration,
     is_known,
     is_loss_or_score,
@@ -37,8 +37,8 @@ from tputui.logs.console_lines import (
     taken_apart,
     without_header,
 )
-from tputui.logs.console_progress import NOTHING_REPORTED, Progress
-from tputui.logs.console_tables import Box, Row, Table, is_rule
+from tputui.logs.console_progress import NOTHING_REPORTED, PrintedProgress
+from tputui.logs.console_tables import PrintedBox, PrintedTable, Row, is_rule
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, LoggedValue, form, step_number
 from tputui.logs.tags import choice_rank
 
@@ -75,7 +75,7 @@ class Stream:
     def __init__(self, suffix: str) -> None:
         """`suffix` is that of the tags."""
         self.suffix = suffix
-        self.progress = Progress()
+        self.progress = PrintedProgress()
         self._evaluates = False
         """Whether the next lines are known to be printed in an evaluation."""
         self._trained: set[str] = set()
@@ -96,8 +96,8 @@ class Stream:
         """Values of a dictionary that was printed above this bar, whose next update has their step."""
         self._rich: tuple[int, float] | None = None
         """Step and epoch of a bar by Rich whose metrics may continue on the next line."""
-        self._table = Table()
-        self._box = Box()
+        self._table = PrintedTable()
+        self._box = PrintedBox()
 
     def finish(self) -> list[LoggedValue]:
         """The values that waited for later lines, at the end of the output."""
@@ -186,7 +186,7 @@ class Stream:
             values += self._of_evaluation(line, valid, bool(trained), suffix, t)
         return values
 
-    def _has_metrics(self, line: Line) -> bool:
+    def _has_metrics(self, line: PrintedLine) -> bool:
         """Whether a line has metrics and little else."""
         fields, position = line.fields, line.position
         if line.is_prose or line.num_letters_behind > _LETTERS_BEHIND_MAX:
@@ -211,7 +211,7 @@ class Stream:
             return any(is_known(field.name) for field in fields)
         return any(is_loss_or_score(field.name) or is_rate(field.name) for field in fields)
 
-    def _is_evaluated(self, line: Line) -> bool:
+    def _is_evaluated(self, line: PrintedLine) -> bool:
         """Whether a line has results of the evaluation in which it was printed: it has no position, is like lines of
         the training, or has scores of the epoch that the training did not print. Others may sum up both."""
         names = {field.name for field in line.fields}
@@ -221,7 +221,7 @@ class Stream:
         is_new = line.position.step is None and not any("loss" in name or name in self._templates for name in names)
         return is_result and (is_new or line.position.is_none or line.head in self._trained)
 
-    def _is_training(self, line: Line) -> bool:
+    def _is_training(self, line: PrintedLine) -> bool:
         """Whether a line that names no split is one of training, below an evaluation."""
         if line.position.is_none:
             return False
@@ -231,7 +231,7 @@ class Stream:
             return any("loss" in field.name for field in line.fields)
         return any(self._templates.get(meaning_of_name(field.name).name) == line.head for field in line.fields)
 
-    def _of_position(self, line: Line, text: str) -> list[LoggedValue]:
+    def _of_position(self, line: PrintedLine, text: str) -> list[LoggedValue]:
         """Takes a line without metrics: an epoch, or the beginning of an evaluation."""
         if line.split == "valid" and len(text) <= 120 and (HEADING.match(text) or not line.position.is_none):
             self._in_evaluation = True
@@ -246,7 +246,7 @@ class Stream:
         return []
 
     def _of_training(
-        self, line: Line, fields: list[Field], has_validation: bool, suffix: str, t: float, is_mixed: bool
+        self, line: PrintedLine, fields: list[PrintedField], has_validation: bool, suffix: str, t: float, is_mixed: bool
     ) -> list[LoggedValue]:
         """The values of training on a line."""
         position = line.position
@@ -271,7 +271,7 @@ class Stream:
             for field in fields
         ]
 
-    def _tag(self, name: str, line: Line, is_sum: bool, suffix: str) -> str:
+    def _tag(self, name: str, line: PrintedLine, is_sum: bool, suffix: str) -> str:
         """The tag of a name of training: the same for all lines of the first template that has it, another one for
         other lines."""
         plain = meaning_of_name(name).name
@@ -292,7 +292,7 @@ class Stream:
         return f"{prefix}_{name}{suffix}" if prefix else name + suffix
 
     def _of_evaluation(
-        self, line: Line, fields: list[Field], has_training: bool, suffix: str, t: float
+        self, line: PrintedLine, fields: list[PrintedField], has_training: bool, suffix: str, t: float
     ) -> list[LoggedValue]:
         """The values of an evaluation on a line."""
         position = line.position
@@ -327,13 +327,13 @@ class Stream:
         self._in_evaluation, self._evaluated_to = False, 0
         return values
 
-    def _of_row(self, row: Row | None, t: float, position: Position | None = None) -> list[LoggedValue]:
+    def _of_row(self, row: Row | None, t: float, position: PrintedPosition | None = None) -> list[LoggedValue]:
         """The values of a row of a table, or of a box. `position` is that of the bar beside it."""
         if row is None:
             return []
         values = self._end_evaluation() if not row.is_evaluation else []
         if position is None:
-            position = Position(row.step, None, row.epoch, row.epochs, is_global=True)
+            position = PrintedPosition(row.step, None, row.epoch, row.epochs, is_global=True)
         else:
             position = position._replace(epoch=row.epoch, epochs=row.epochs)
         step = self.progress.step_of("", position) if row.is_evaluation else self.progress.advance("", position)
@@ -352,7 +352,7 @@ class Stream:
         if self._table.take_header(text, self._in_evaluation):
             return []
         if (row := self._table.row_of(label)) is not None:
-            return self._of_row(row, t, Position(position, total, None, None, is_global=False))
+            return self._of_row(row, t, PrintedPosition(position, total, None, None, is_global=False))
         pairs = [(name.strip(), number_of(value)) for name, value in TQDM_PAIR.findall(postfix)]
         described = [field for field in taken_apart(label).fields if is_known(field.name)]
         pairs += [(field.name, field.value) for field in described]
@@ -374,7 +374,7 @@ class Stream:
         is_after_evaluation = self._in_evaluation
         values = self._end_evaluation()
         kind = f"bar {re.sub(r'[0-9]+', '', label[: described[0].start] if described else label)}"
-        place = Position(position, total, None, None, is_global=False)
+        place = PrintedPosition(position, total, None, None, is_global=False)
         step = self.progress.advance(kind, place, is_after_evaluation=is_after_evaluation)
         return values + self._shown_on_bar(pairs, step, t)
 
@@ -394,7 +394,7 @@ class Stream:
         epoch = int(bar.group(1))
         step = epoch * int(total) + position if total.isdecimal() else None
         if step is None:
-            step = self.progress.advance("rich", Position(position, None, None, None, is_global=False)) or 0
+            step = self.progress.advance("rich", PrintedPosition(position, None, None, None, is_global=False)) or 0
         self.progress.step = step
         self._rich = step, float(epoch)
         return self._of_rich_metrics(bar.group(5), t, *self._rich)
@@ -465,7 +465,7 @@ class Stream:
             for tag, (_, value) in zip(tags, pairs, strict=True):
                 self._evaluated[tag] = LoggedValue(tag, self.progress.step, t, value, self.progress.epoch)
             return []
-        step = self.progress.advance("keras", Position(position, total, None, None, is_global=False))
+        step = self.progress.advance("keras", PrintedPosition(position, total, None, None, is_global=False))
         return self._end_evaluation() + self._shown_on_bar(pairs, step, t)
 
 

@@ -49,7 +49,7 @@ def is_rule(text: str) -> bool:
     return _RULE.fullmatch(text) is not None
 
 
-class Table:
+class PrintedTable:
     """The header of a table, until the next one."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Table:
         return f"valid/{name}"
 
 
-class Box:
+class PrintedBox:
     """The lines of a box so far."""
 
     def __init__(self) -> None:

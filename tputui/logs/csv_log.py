@@ -190,12 +190,6 @@ class CsvReader(LineLog):
         is_short = self._num_rows < _TEXT_ROWS_MIN
         return super().incomplete or (self._without_numbers if is_short else "")
 
-    def read(self) -> list[LoggedValue]:
-        while lines := self._lines.read():
-            if values := self._values_of(lines):
-                return values
-        return []
-
     def _values_of(self, lines: list[bytes]) -> list[LoggedValue]:
         start = self._lines.first_number
         if self._lines.restarted:
@@ -266,7 +260,7 @@ class CsvReader(LineLog):
 
     def _set_header(self, header: CsvHeader) -> None:
         self._header = header
-        context = context_of(header.names)
+        context = context_of(tuple(header.names))
         self._places = _places(header.names, context)
         columns = [
             (place, name)

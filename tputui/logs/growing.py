@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from tputui.logs.damage_notes import DamageNotes, Region
-from tputui.logs.rows import LogReader
+from tputui.logs.rows import LoggedValue, LogReader
 from tputui.telemetry.files import next_data, read_at, reading
 
 CHUNK_BYTES = 1 << 20
@@ -274,6 +274,61 @@ def incomplete_record(file: GrowingFile, rest: bytes) -> str:
     return f"{file.path}: the last record is incomplete ({len(rest):,} bytes) and was not read" if rest else ""
 
 
+class RecordReader(GrowingReader[LoggedValue]):
+    """Base of the readers of binary logs. What follows a damaged record is lost until another record is found."""
+
+    def __init__(self, path: Path, part: GrowingFile | None = None, notes: DamageNotes | None = None) -> None:
+        """With `part`, only this part of the file is read."""
+        super().__init__(part or GrowingFile(path), notes if notes is not None else DamageNotes())
+        self._path = path
+        self._buffer = b""
+        """The bytes that are not used yet."""
+        self._lost_from: int | None = None
+        """Offset of the damage, while no later record was found."""
+
+    @property
+    def lost(self) -> str:
+        """A sentence if everything after some offset was unreadable so far; empty otherwise."""
+        return "" if self._lost_from is None else f"{self._path}: damaged from byte {self._lost_from:,} on"
+
+    @property
+    def damage(self) -> list[str]:
+        return [*self._notes.sentences, *filter(None, [self.lost])]
+
+    @property
+    def incomplete(self) -> str:
+        return "" if self._lost_from is not None else incomplete_record(self._file, self._incomplete_bytes)
+
+    @property
+    def _incomplete_bytes(self) -> bytes:
+        return self._buffer
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return max(CHUNK_BYTES, len(self._buffer))
+
+    @property
+    def _unused_from(self) -> int:
+        return self._file.offset - len(self._buffer) if self._lost_from is None else self._lost_from
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._lost_from is not None
+
+    def _go_to(self, offset: int) -> None:
+        self._file.offset, self._buffer, self._lost_from = offset, b"", None
+
+    def _begin_lost(self, offset: int) -> None:
+        """Everything is damaged from an offset on, as far as it was read."""
+        self._lost_from, self._looked_at = offset, None
+
+    def _end_lost(self, offset: int) -> None:
+        """A record begins at an offset."""
+        if self._lost_from is not None:
+            self._note_skipped(self._lost_from, offset)
+            self._lost_from = None
+
+
 LINE_BYTES_MAX = 1 << 20
 """A longer line is skipped, and reported."""
 _HEAD_BYTES_MAX = 1 << 16
@@ -486,6 +541,16 @@ class LineLog(LogReader):
         self._path = path
         self._notes = DamageNotes()
         self._lines = LineReader(GrowingFile(path), self._notes, continues, needs_header=needs_header)
+
+    def read(self) -> list[LoggedValue]:
+        while lines := self._lines.read():
+            if values := self._values_of(lines):
+                return values
+        return []
+
+    @abstractmethod
+    def _values_of(self, lines: list[bytes]) -> list[LoggedValue]:
+        """The values of the complete lines that `_lines` has read."""
 
     @property
     def damage(self) -> list[str]:

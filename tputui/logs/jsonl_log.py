@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tputui.logs.growing import LineLog
+from tputui.logs.growing import LineLog, state_of
 from tputui.logs.rows import (
     STEP_NAMES,
     TAG_CHARS_MAX,
@@ -48,16 +48,15 @@ class JsonlReader(LineLog):
         """The values of the row before by tag."""
 
     def read(self) -> list[LoggedValue]:
-        while lines := self._lines.read():
-            if values := self._values_of_lines(lines):
-                return values
+        if values := super().read():
+            return values
         # An object is complete with its last brace, also in a file that ends without a newline.
         if self._lines.rest.rstrip().endswith(b"}") and (row := object_of(self._lines.rest)) is not None:
             self._lines.take_rest()
-            return self._values_of(row)
+            return self._values_of_row(row)
         return []
 
-    def _values_of_lines(self, lines: list[bytes]) -> list[LoggedValue]:
+    def _values_of(self, lines: list[bytes]) -> list[LoggedValue]:
         values: list[LoggedValue] = []
         for line_number, line in enumerate(lines, self._lines.first_number):
             if not line or line.isspace():
@@ -66,10 +65,10 @@ class JsonlReader(LineLog):
             if row is None:
                 self._lines.note_line(line_number, "not a JSON object")
             else:
-                values += self._values_of(row)
+                values += self._values_of_row(row)
         return values
 
-    def _values_of(self, row: Mapping[str, Any]) -> list[LoggedValue]:
+    def _values_of_row(self, row: Mapping[str, Any]) -> list[LoggedValue]:
         if "log_type_name" in row and "seq_id" in row:
             return torchtitan_values(row)
         num_steps = sum(name in STEP_NAMES for name in row)
@@ -118,7 +117,7 @@ class TrainerStateReader(LogReader):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._signature: tuple[int, int, int] | None = None
+        self._signature: tuple[int, ...] | None = None
         self._entries: list[Any] = []
         self._num_read = 0
         self._last_read: Any = None
@@ -148,8 +147,7 @@ class TrainerStateReader(LogReader):
         self._path = path
 
     def _refresh(self) -> None:
-        status = os.stat(self._path)
-        signature = (status.st_mtime_ns, status.st_size, status.st_ino)
+        signature = state_of(os.stat(self._path))
         if signature == self._signature:
             return
         text = read_small(self._path, FILE_BYTES_MAX).decode("utf-8", "replace")

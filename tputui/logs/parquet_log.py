@@ -137,7 +137,7 @@ class ParquetReader(LogReader):
             self._runs.update(str(run) for run in runs)
         value_column = next((name for name in _VALUE_COLUMNS if name in columns), "")
         name_column = next((name for name in _NAME_COLUMNS if name in columns), None) if value_column else None
-        return _ParquetTable(path, frame, columns, context_of(columns), name_column, value_column, num_rows)
+        return _ParquetTable(path, frame, columns, context_of(tuple(columns)), name_column, value_column, num_rows)
 
     def _rows(self, table: _ParquetTable, num_rows: int) -> list[dict[str, Any]] | None:
         """The next rows of a table; None if they cannot be read."""

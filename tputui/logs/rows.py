@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -93,9 +93,10 @@ class RowContext(NamedTuple):
     time: str | None = None
 
 
-def context_of(names: Iterable[str]) -> RowContext:
+@lru_cache(maxsize=64)
+def context_of(names: tuple[str, ...]) -> RowContext:
     """The names of step, epoch and time among the names of a row."""
-    by_form = {form(name): name for name in reversed(list(names))}
+    by_form = {form(name): name for name in reversed(names)}
 
     def first(accepted: tuple[str, ...]) -> str | None:
         return next((by_form[name] for name in accepted if name in by_form), None)
@@ -204,15 +205,10 @@ def _leaves(row: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
             yield name, value
 
 
-@lru_cache(maxsize=64)
-def _context_of(names: tuple[str, ...]) -> RowContext:
-    return context_of(names)
-
-
 def values_of(row: Mapping[str, Any]) -> list[LoggedValue]:
     """The metrics of a row, nested or not, with its step, epoch and time."""
     flat = flattened(row)
-    context = _context_of(tuple(flat))
+    context = context_of(tuple(flat))
     step = step_number(flat[context.step]) if context.step is not None else None
     epoch = epoch_number(flat[context.epoch]) if context.epoch is not None else None
     t = unix_time_s(flat[context.time]) if context.time is not None else None

@@ -27,7 +27,6 @@ from typing import Literal, NamedTuple
 from tputui.telemetry.events import Split
 from tputui.telemetry.logged_values import LOSS, LOSS_NAMES, class_of, in_form
 
-CORE_MAX = 1 << 16
 NAMES_MAX = 8_192
 """Tags whose meaning is stored; further ones are left out ..."""
 NAMES_MAX_OF_CLASS = (1 << 16, NAMES_MAX + 1_024, NAMES_MAX)
@@ -86,28 +85,9 @@ _OF_XLA = re.compile(
     r"(?:TotalSamples|Accumulator|ValueRate|Rate|Percentile_\d{1,2}|Counter|Value)(?:_\w{1,9})?"
 )
 _FALLING = frozenset(
-    (
-        "loss",
-        "losses",
-        "error",
-        "err",
-        "mae",
-        "mse",
-        "rmse",
-        "nll",
-        "perplexity",
-        "ppl",
-        "wer",
-        "cer",
-        "fid",
-        "bpb",
-        "bpc",
-        "ce",
-        "xent",
-        "mape",
-        "rmsle",
-    )
-)
+    ("loss", "losses", "error", "err", "mae", "mse", "rmse", "nll", "perplexity", "ppl", "wer", "cer", "fid", "bpb",
+     "bpc", "ce", "xent", "mape", "rmsle")
+)  # fmt: skip
 """Words of metrics whose lower values are better ..."""
 _RISING = frozenset(
     ("acc", "accuracy", "top", "map", "ap", "iou", "miou", "f", "auc", "bleu", "rouge", "psnr", "ssim", "dice",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tputui.logs.damage_notes import DamageNotes
-from tputui.logs.growing import GrowingFile, files_under
+from tputui.logs.growing import files_under
 from tputui.logs.rows import LoggedValue, LogReader
 from tputui.logs.tfevents import NAME_PART, EventFileReader
 
@@ -31,7 +31,7 @@ def event_files(root: Path) -> Iterator[Path]:
 
 def event_file(path: Path) -> EventFileReader:
     """The reader of a single event file. Raises `OSError`."""
-    reader = EventFileReader(GrowingFile(path), DamageNotes())
+    reader = EventFileReader(path)
     reader.find_starts()
     return reader
 
@@ -161,7 +161,7 @@ class LogdirReader(LogReader):
                 prefix = "" if home == self._unprefixed else home.relative_to(self._root).as_posix()
                 self._folders[home] = _EventFolder("" if prefix == "." else prefix)
             changed[home] = folder = self._folders[home]
-            folder.files.append(file := EventFileReader(GrowingFile(path), self._notes))
+            folder.files.append(file := EventFileReader(path, notes=self._notes))
             with contextlib.suppress(OSError):
                 file.find_starts()
         for folder in changed.values():

@@ -45,18 +45,18 @@ class TextLogReader(LineLog):
         return self._parser.totals
 
     def read(self) -> list[LoggedValue]:
-        while lines := self._lines.read():
-            if self._lines.restarted:
-                self._parser = ConsoleParser()
-            values: list[LoggedValue] = []
-            for line in lines:
-                text = line.decode("utf-8", "replace")
-                if found := self._parser.parse(text, 0.0):
-                    t = _time_of(text)
-                    values += [value._replace(t=t) for value in found]
-            if values:
-                return values
-        return self._parser.finish()
+        return super().read() or self._parser.finish()
+
+    def _values_of(self, lines: list[bytes]) -> list[LoggedValue]:
+        if self._lines.restarted:
+            self._parser = ConsoleParser()
+        values: list[LoggedValue] = []
+        for line in lines:
+            text = line.decode("utf-8", "replace")
+            if found := self._parser.parse(text, 0.0):
+                t = _time_of(text)
+                values += [value._replace(t=t) for value in found]
+        return values
 
 
 def _time_of(text: str) -> float | None:

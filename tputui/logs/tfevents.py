@@ -13,12 +13,13 @@ import re
 import struct
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import google_crc32c
 
 from tputui.logs.damage_notes import DamageNotes
-from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record
+from tputui.logs.growing import CHUNK_BYTES, GrowingFile, RecordReader
 from tputui.logs.rows import TAG_CHARS_MAX, LoggedValue
 from tputui.telemetry.files import read_at
 from tputui.wire import BYTES, VARINT, WireError, WireField, fields, signed, varint, varints
@@ -177,25 +178,21 @@ class Start(NamedTuple):
     step: int
 
 
-class EventFileReader(GrowingReader[LoggedValue]):
+class EventFileReader(RecordReader):
     form = "TensorBoard event file"
 
-    def __init__(self, file: GrowingFile, notes: DamageNotes) -> None:
-        super().__init__(file, notes)
+    def __init__(self, path: Path, part: GrowingFile | None = None, notes: DamageNotes | None = None) -> None:
+        super().__init__(path, part, notes)
         self.config: dict[str, Any] = {}
         """Hyperparameters of the hparams plugin, and texts that are named like a configuration."""
         self.session: dict[str, Any] = {}
         """Hyperparameters of the hparams plugin."""
-        self._path = file.path
-        self._buffer = b""
         self._lengths: dict[bytes, int] = {}
         """Record lengths by their verified header."""
         self._shapes: dict[bytes, str] = {}
         """Tags of events with one simple value, by every byte between the step and the value."""
         self._plugins: dict[str, str] = {}
         """Plugin of a tag, which only its first value needs to name."""
-        self._lost_from: int | None = None
-        """Offset of the damage, while no later record was found."""
         self.starts: list[Start] = []
         """Known starts of the writer, in order."""
         self.purged_from = math.inf
@@ -206,19 +203,6 @@ class EventFileReader(GrowingReader[LoggedValue]):
     def has_session(self) -> bool:
         """Whether there are hyperparameters of the hparams plugin."""
         return bool(self.session)
-
-    @property
-    def lost(self) -> str:
-        """A sentence if everything after some offset was unreadable so far; empty otherwise."""
-        return "" if self._lost_from is None else f"{self._path}: damaged from byte {self._lost_from:,} on"
-
-    @property
-    def damage(self) -> list[str]:
-        return [*self._notes.sentences, *filter(None, [self.lost])]
-
-    @property
-    def incomplete(self) -> str:
-        return "" if self._lost_from is not None else incomplete_record(self._file, self._buffer)
 
     @property
     def is_read(self) -> bool:
@@ -239,19 +223,8 @@ class EventFileReader(GrowingReader[LoggedValue]):
         # Values before a start are read apart from those after it.
         return min([usual, *(start.offset - offset for start in self.starts if start.offset > offset)])
 
-    @property
-    def _unused_from(self) -> int:
-        return self._file.offset - len(self._buffer) if self._lost_from is None else self._lost_from
-
-    @property
-    def _is_lost(self) -> bool:
-        return self._lost_from is not None
-
-    def _go_to(self, offset: int) -> None:
-        self._file.offset, self._buffer, self._lost_from = offset, b"", None
-
     def _part_of(self, file: GrowingFile) -> EventFileReader:
-        part = EventFileReader(file, self._notes)
+        part = EventFileReader(self._path, file, self._notes)
         part.config, part.session = self.config, self.session
         part._shapes, part._plugins = self._shapes, self._plugins
         part.starts, part.purged_from = self.starts, self.purged_from
@@ -289,7 +262,7 @@ class EventFileReader(GrowingReader[LoggedValue]):
                 if length is None:
                     if self._is_unwritten(buffer, position + _HEAD_BYTES):
                         return position
-                    self._lost_from, self._looked_at = self._offset(buffer, position), None
+                    self._begin_lost(self._offset(buffer, position))
                     return position + 1
             end = position + _HEAD_BYTES + length
             if end + _CRC_BYTES > size:
@@ -343,8 +316,7 @@ class EventFileReader(GrowingReader[LoggedValue]):
             if start + _HEAD_BYTES > len(buffer):
                 break
             if self._length_of(buffer[start : start + _HEAD_BYTES]) is not None:
-                self._note_skipped(self._lost_from or 0, self._offset(buffer, start))
-                self._lost_from = None
+                self._end_lost(self._offset(buffer, start))
                 return start
         return max(position, len(buffer) - _HEAD_BYTES + 1)
 

@@ -539,7 +539,8 @@ class ValueEvents:
             if column is None:
                 continue
             meaning = column.meaning if column.meaning.core is not None else self._rule.meaning_of(column.tag)
-            rank = loss_rank(meaning) if self._rule.loss is None else -1 if self._is_named(column) else None
+            is_named = self._rule.loss in (column.tag, column.meaning.name)
+            rank = loss_rank(meaning) if self._rule.loss is None else -1 if is_named else None
             if rank is not None:
                 ranked.append((rank, place, column))
         kinds = {column.is_console: column for _, _, column in sorted(ranked, reverse=True)}
@@ -557,10 +558,6 @@ class ValueEvents:
         self._rows = LossRows(per_core=self._per_core, num_expected=self._num_expected)
         name = chosen.meaning.name if self._per_core else chosen.tag
         self._events.append(ev.LossNamed(t=now, name=name, source=chosen.source))
-
-    def _is_named(self, column: _PendingValues) -> bool:
-        """Whether the user named the tag, or the metric, as the loss."""
-        return self._rule.loss in (column.tag, column.meaning.name)
 
     def _is_loss(self, column: _PendingValues) -> bool:
         is_named = column.meaning.split == "train" and column.meaning.name == self._loss

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tputui.logs.damage_notes import DamageNotes
-from tputui.logs.growing import CHUNK_BYTES, GrowingFile, GrowingReader, incomplete_record
+from tputui.logs.growing import GrowingFile, RecordReader
 from tputui.logs.rows import EPOCH_NAMES, TAG_CHARS_MAX, LoggedValue, decimal, epoch_number, step_number, unix_time_s
 from tputui.wire import WireError, WireField, fields, signed
 
@@ -45,33 +45,22 @@ def is_wandb(head: bytes) -> bool:
     return head.startswith(IDENT + _MAGIC.to_bytes(2, "little"))
 
 
-class WandbReader(GrowingReader[LoggedValue]):
+class WandbReader(RecordReader):
     form = "W&B offline file"
 
     def __init__(self, path: Path, part: GrowingFile | None = None, notes: DamageNotes | None = None) -> None:
-        """With `part`, only this part of the file is read."""
-        super().__init__(part or GrowingFile(path), notes if notes is not None else DamageNotes())
-        self._path = path
-        self._buffer = b""
+        super().__init__(path, part, notes)
         self._parts: list[bytes] = []
         """The first parts of a record that continues in the next block."""
         self._parts_bytes = 0
         self._parts_from = 0
         """Offset of the record that is read."""
-        self._lost_from: int | None = None
-        """Offset of the first damaged record, until another one begins."""
         self._config: dict[str, Any] = {}
-        self._axes = _Axes()
+        self._axes = _ChosenAxes()
 
     @property
-    def damage(self) -> list[str]:
-        lost = [] if self._lost_from is None else [f"{self._path}: damaged from byte {self._lost_from:,} on"]
-        return [*self._notes.sentences, *lost]
-
-    @property
-    def incomplete(self) -> str:
-        rest = b"" if self._lost_from is not None else self._buffer or b"".join(self._parts)
-        return incomplete_record(self._file, rest)
+    def _incomplete_bytes(self) -> bytes:
+        return self._buffer or b"".join(self._parts)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -79,21 +68,11 @@ class WandbReader(GrowingReader[LoggedValue]):
         return self._config
 
     @property
-    def _chunk_bytes(self) -> int:
-        return max(CHUNK_BYTES, len(self._buffer))
-
-    @property
     def _unused_from(self) -> int:
-        if self._lost_from is not None:
-            return self._lost_from
-        return self._parts_from if self._parts else self._file.offset - len(self._buffer)
-
-    @property
-    def _is_lost(self) -> bool:
-        return self._lost_from is not None
+        return self._parts_from if self._parts and self._lost_from is None else super()._unused_from
 
     def _go_to(self, offset: int) -> None:
-        self._file.offset, self._buffer, self._lost_from = offset, b"", None
+        super()._go_to(offset)
         self._parts, self._parts_bytes = [], 0
 
     def _part_of(self, file: GrowingFile) -> WandbReader:
@@ -139,15 +118,13 @@ class WandbReader(GrowingReader[LoggedValue]):
 
     def _begin_lost(self, offset: int) -> None:
         if self._lost_from is None:
-            self._lost_from, self._looked_at = self._parts_from if self._parts else offset, None
+            super()._begin_lost(self._parts_from if self._parts else offset)
         self._parts, self._parts_bytes = [], 0
 
     def _add_part(self, kind: int, part: bytes, offset: int, values: list[LoggedValue]) -> None:
         if kind in (_FULL, _FIRST):
             self._parts, self._parts_bytes, self._parts_from = [], 0, offset
-            if self._lost_from is not None:
-                self._note_skipped(self._lost_from, offset)
-                self._lost_from = None
+            self._end_lost(offset)
         elif not self._parts:
             return  # The beginning of this record is lost, which is reported.
         self._parts.append(part)
@@ -188,7 +165,7 @@ class WandbReader(GrowingReader[LoggedValue]):
                     self._config[key] = _plain(value)
 
 
-class _Axes:
+class _ChosenAxes:
     """The x axes that `wandb.define_metric` chose: by the name of a metric, or by a pattern that ends with `*`."""
 
     def __init__(self) -> None:
@@ -231,7 +208,7 @@ def _is_sound(buffer: bytes, position: int) -> bool:
     return _FULL <= kind <= _LAST and end <= len(buffer) and zlib.crc32(buffer[position + _TYPE_AT : end]) == crc
 
 
-def _history(content: bytes, axes: _Axes) -> list[LoggedValue]:
+def _history(content: bytes, axes: _ChosenAxes) -> list[LoggedValue]:
     """The metrics of one `wandb.log`. Raises `WireError`."""
     numbers: dict[str, float] = {}
     texts: dict[str, str] = {}

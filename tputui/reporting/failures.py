@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
-from types import TracebackType
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -87,10 +86,6 @@ def _error_frames(error: BaseException) -> list[CodeFrame]:
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    frames = [frame for broke in reversed(chain) for frame in _raised_in(broke.__traceback__) if frame.owner == "user"]
-    return list(dict.fromkeys(frames))[:FRAMES_MAX]
-
-
-def _raised_in(trace: TracebackType | None) -> list[CodeFrame]:
-    """The calls of a traceback, innermost first."""
-    return [code_frame(frame, line) for frame, line in traceback.walk_tb(trace)][::-1]
+    calls = [call for broke in reversed(chain) for call in [*traceback.walk_tb(broke.__traceback__)][::-1]]
+    frames = [code_frame(frame, line) for frame, line in calls]
+    return list(dict.fromkeys(frame for frame in frames if frame.owner == "user"))[:FRAMES_MAX]

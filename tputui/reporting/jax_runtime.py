@@ -54,7 +54,9 @@ class JaxStore:
         return value
 
     def set(self, key: str, value: str | bytes) -> None:
-        self._client.key_value_set(_path(key), _text(value), allow_overwrite=True)
+        self._client.key_value_set(
+            _path(key), value if isinstance(value, str) else value.decode(), allow_overwrite=True
+        )
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
         """Sets the value of a key that has none; returns its value. `expected` must be empty."""
@@ -118,10 +120,6 @@ def _runtime() -> Any | None:
 
 def _path(key: str) -> str:
     return f"tputui/{key}"
-
-
-def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode()
 
 
 def _devices() -> list[Any]:

@@ -3,8 +3,7 @@
 The series with the widest pieces sets the edges of the cells, and beyond its end the widest of those that go on. Each
 piece of the others belongs to the cell in which it begins. In a snapshot of hundreds of hosts, ten times a second, each
 host has replaced or added its newest piece since the one before, so only the cells at the end are combined again. From
-time to time every series joins its pieces in pairs; `AheadAligner` has the cells of the joined pieces ready by then. A
-host that returns after a while has pieces for many cells, of which a call combines only as many as its caller allows.
+time to time every series joins its pieces in pairs; `AheadAligner` has the cells of the joined pieces ready by then.
 
 A host that returns after a while changes many older steps of hundreds of hosts at once. A screen shows ten snapshots a
 second, so each of them takes a part of these steps until none is left. Whoever asks for a single snapshot gets all.

@@ -138,7 +138,7 @@ def missing_metrics(condition: Condition, snapshot: Snapshot) -> str:
     has_ended = snapshot.condition in ENDED
     if not names and snapshot.condition != "done":
         return ""
-    is_known = has_ended or bool(snapshot.epochs) or _ran_for(snapshot) >= _NAMES_KNOWN_S
+    is_known = has_ended or bool(snapshot.epochs) or (value("elapsed", snapshot) or 0.0) >= _NAMES_KNOWN_S
     yet = "" if has_ended else " yet"
     phrases = []
     for name in condition.metrics:
@@ -149,10 +149,6 @@ def missing_metrics(condition: Condition, snapshot: Snapshot) -> str:
             hint = f" (did you mean {name.removesuffix(wanted)}{near[0]}?)" if near else ""
             phrases.append(f"no {'value of' if wanted in names else 'metric'} {name}{yet}{hint}")
     return f"{', '.join(phrases)}; there are {_listed(values)}" if phrases else ""
-
-
-def _ran_for(snapshot: Snapshot) -> float:
-    return snapshot.now - snapshot.started if snapshot.started is not None else 0.0
 
 
 def _listed(values: Sequence[tuple[str, Split]]) -> str:

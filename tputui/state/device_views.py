@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -13,8 +14,9 @@ from tputui.state.chart_data import DevicePoint
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import DevicesView
-from tputui.telemetry.events import CoreState, HbmReading
+from tputui.telemetry.events import CoreSample, CoreState, HbmReading
 
+OfCore = TypeVar("OfCore", CoreSample, HbmReading)
 _HEX_DIGITS = 8
 
 
@@ -27,16 +29,10 @@ def _devices_of(state: RunState) -> DevicesView | None:
     hosts = [(process, process.devices.newest) for process in state.supervisors if process.devices.newest is not None]
     if not hosts:
         return None
-    numbers = _core_numbers(state, {process.name: _sampled(process) for process, _ in hosts})
-    cores = [
-        replace(core, core=numbers[process.name].get(core.core, core.core))
-        for process, newest in hosts
-        for core in newest.cores or []
-    ]
     absent = [name for newest in (newest for _, newest in hosts if newest.cores) for name in newest.absent]
     return DevicesView(
         t=max(newest.t for _, newest in hosts),
-        cores=sorted(cores, key=lambda core: core.core),
+        cores=_renumbered(state, [(process, newest.cores or []) for process, newest in hosts]),
         reason=_joined_reasons((process, newest.reason) for process, newest in hosts),
         absent=list(dict.fromkeys(absent)),
     )
@@ -62,16 +58,8 @@ def _key(state: RunState) -> object:
 
 def _hbm_of(state: RunState) -> tuple[list[HbmReading], str | None]:
     hosts = [(process, process.memory) for process in state.supervisors if process.memory is not None]
-    numbers = _core_numbers(
-        state, {process.name: [reading.core for reading in read.hbm or []] for process, read in hosts}
-    )
-    readings = [
-        replace(reading, core=numbers[process.name].get(reading.core, reading.core))
-        for process, read in hosts
-        for reading in read.hbm or []
-    ]
     reason = _joined_reasons((process, read.hbm_reason) for process, read in hosts)
-    return sorted(readings, key=lambda reading: reading.core), reason
+    return _renumbered(state, [(process, read.hbm or []) for process, read in hosts]), reason
 
 
 def state_lines(cores: Iterable[CoreState], *, operations: bool = True) -> Iterator[str]:
@@ -104,9 +92,15 @@ def _words(core: CoreState) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _sampled(process: ProcessState) -> list[int]:
-    newest = process.devices.newest
-    return [core.core for core in newest.cores or []] if newest is not None else []
+def _renumbered(state: RunState, of_hosts: Sequence[tuple[ProcessState, Sequence[OfCore]]]) -> list[OfCore]:
+    """What supervisors read of their devices, with the indices of cores over all hosts, in order."""
+    numbers = _core_numbers(state, {process.name: [read.core for read in reads] for process, reads in of_hosts})
+    renumbered = [
+        replace(read, core=numbers[process.name].get(read.core, read.core))
+        for process, reads in of_hosts
+        for read in reads
+    ]
+    return sorted(renumbered, key=lambda read: read.core)
 
 
 def _core_numbers(state: RunState, devices: Mapping[str, Sequence[int]]) -> dict[str, dict[int, int]]:

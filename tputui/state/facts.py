@@ -83,10 +83,6 @@ def _steps(snapshot: Snapshot) -> int | None:
     return snapshot.steps or None
 
 
-def _remaining_s(snapshot: Snapshot) -> float | None:
-    return snapshot.eta_s if snapshot.condition not in ENDED else None
-
-
 def _step_text(seconds: float) -> str:
     return f"{fmt.step_time(seconds)}/step"
 
@@ -191,7 +187,7 @@ LEARNING_RATE: Fact[float] = Fact(
 )  # fmt: skip
 REMAINING: Fact[float] = Fact(
     "remaining", "seconds", "Estimated time to the end of training; none once the run has ended.",
-    _remaining_s, fmt.whole, "eta_s",
+    lambda run: run.eta_s if run.condition not in ENDED else None, fmt.whole, "eta_s",
 )  # fmt: skip
 COMPILES: Fact[int] = Fact(
     "compiles", "", "Programs that XLA compiled, of all processes, each counted once; since the newest restart.",

@@ -100,7 +100,7 @@ def _end(state: RunState) -> Liveness | None:
         record = failed[0] if failed else first or closed[0]
         return Liveness(
             record.outcome,
-            _reason_or_default(record.outcome, record.reason),
+            record.reason or _OUTCOME_WORDS[record.outcome],
             record.t,
             record.exit_code,
             {},
@@ -112,7 +112,7 @@ def _end(state: RunState) -> Liveness | None:
     record_of = {end.outcome: end for end in reversed(ends) if end is not None}
     end = next(record_of[outcome] for outcome in _WORST_FIRST if outcome in record_of)
     ended_t = max(end.t for end in ends if end is not None)
-    return Liveness(end.outcome, _reason_or_default(end.outcome, end.reason), ended_t, None, {}, frozenset())
+    return Liveness(end.outcome, end.reason or _OUTCOME_WORDS[end.outcome], ended_t, None, {}, frozenset())
 
 
 def _may_restart(state: RunState, living: frozenset[str]) -> bool:
@@ -128,10 +128,6 @@ def _may_restart(state: RunState, living: frozenset[str]) -> bool:
     most = launch.get("max_restarts") if isinstance(launch, dict) else None
     restarts = max((worker.opened.generation for worker in state.workers if worker.opened), default=0)
     return isinstance(most, int) and restarts < most
-
-
-def _reason_or_default(outcome: Outcome, reason: str) -> str:
-    return reason or _OUTCOME_WORDS[outcome]
 
 
 def _alive_or_lost(

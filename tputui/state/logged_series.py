@@ -13,7 +13,7 @@ from typing import Annotated, overload
 import msgspec
 
 from tputui.state.chart_data import LoggedView, Segment
-from tputui.state.series import Piece, combined_pieces, reduced
+from tputui.state.series import Piece, combined_pieces, reduced, summarised
 from tputui.state.state_struct import POINTS_MAX, Count, Downsampled, Metric, StateStruct
 from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.events import Int, Split, ValuesLogged
@@ -118,7 +118,7 @@ class LoggedSeries(StateStruct, dict=True):
             num_bad=whole.num_bad,
             min=whole.least if has_values else math.nan,
             max=whole.greatest if has_values else math.nan,
-            points=Curve(self.points.items, whole),
+            points=LoggedCurve(self.points.items, whole),
             counted=self.counted,
             x=self.x,
         )
@@ -169,7 +169,7 @@ class LoggedMetrics(StateStruct, dict=True):
                     yield name, split, of_splits[split]
 
 
-class Curve(Sequence[Segment]):
+class LoggedCurve(Sequence[Segment]):
     """The pieces of a series at a moment as segments by step, made when they are read for the first time: of thousands
     of series a screen draws dozens."""
 
@@ -208,7 +208,7 @@ class Curve(Sequence[Segment]):
 
 def first_and_last(points: Sequence[Segment]) -> tuple[int, int]:
     """The first and the last step of a series that is not empty."""
-    return points.steps if isinstance(points, Curve) else (points[0].first_step, points[-1].last_step)
+    return points.steps if isinstance(points, LoggedCurve) else (points[0].first_step, points[-1].last_step)
 
 
 def combined_view(name: str, split: Split, parts: Sequence[LoggedSeries]) -> LoggedView:
@@ -237,11 +237,7 @@ def _summary(event: ValuesLogged) -> Piece:
         return Piece(event.step, event.step, value, value, value, 1, 0, t)
     if event.n == 1:
         return reduced(event.step, event.step, [event.value], t)
-    num_values = event.n - event.bad
-    if not (num_values and math.isfinite(event.mean)):
-        return Piece(event.first_step, event.last_step, 0.0, math.inf, -math.inf, 0, event.bad, t)
-    total = event.mean * num_values
-    return Piece(event.first_step, event.last_step, total, event.min, event.max, num_values, event.bad, t)
+    return summarised(event, event.first_step, event.last_step, event.n - event.bad, t)
 
 
 def _pieces(columns: LoggedColumns, stride: int) -> Iterator[tuple[Piece, int]]:

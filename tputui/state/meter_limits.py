@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -28,7 +26,7 @@ def limited(event: ev.Event) -> tuple[ev.Event, str | None]:
         return msgspec.structs.replace(event, meters=_few(event.meters, event.split)), _excess(len(event.meters))
     if not isinstance(event, ev.EpochEnded):
         return event, None
-    if not _are_lengths((*event.sections_s.values(), *event.trace_s.values())):
+    if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
         sections_s = {name: s for name, s in event.sections_s.items() if _is_length(s)}
         trace_s = {name: s for name, s in event.trace_s.items() if _is_length(s)}
         event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
@@ -52,13 +50,6 @@ def _few(readings: dict[str, MeterT], split: Split) -> dict[str, MeterT]:
 
 def _excess(num_meters: int) -> str:
     return f"{num_meters:,} meters are reported at once; {METERS_MAX} are shown, losses first"
-
-
-def _are_lengths(all_seconds: Sequence[float]) -> bool:
-    """Whether all numbers are plausible durations; a sum with NaN is NaN."""
-    if not all_seconds:
-        return True
-    return min(all_seconds) >= -SECONDS_MAX and max(all_seconds) <= SECONDS_MAX and not math.isnan(sum(all_seconds))
 
 
 def _is_length(seconds: float) -> bool:

@@ -113,10 +113,8 @@ class MetricSeries(NamedTuple):
     def best(self, split: Split) -> MetricPoint | None:
         if self.best_epoch is None:
             return None
-        return next((point for point in reversed(self._of(split)) if self._is_best(point)), None)
-
-    def _is_best(self, point: MetricPoint) -> bool:
-        return point.ends_epoch and point.epoch == self.best_epoch
+        ends = (point for point in reversed(self._of(split)) if point.ends_epoch)
+        return next((point for point in ends if point.epoch == self.best_epoch), None)
 
     def _of(self, split: Split) -> list[MetricPoint]:
         return self.train if split == "train" else self.valid

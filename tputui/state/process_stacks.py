@@ -139,24 +139,25 @@ def waiting(state: RunState, living: Iterable[str], now: float) -> str:
     Empty if fewer than two processes send heartbeats.
     """
     alive = set(living)
-    beating = [w for w in (*state.workers, *state.ranks) if w.name in alive and w.beat and not w.training_ended]
+    training = (w for w in (*state.workers, *state.ranks) if w.name in alive and not w.training_ended)
+    beating = [(process, process.beat) for process in training if process.beat]
     if len(beating) < 2:
         return ""
-    groups: dict[str, list[ProcessState]] = {}
-    for process in beating:
-        groups.setdefault(_waiting_for(process), []).append(process)
+    groups: dict[tuple[bool, str], list[tuple[ProcessState, ev.HeartbeatSent]]] = {}
+    for process, beat in beating:
+        activity = f"in {beat.waits_for}" if beat.waits_for else fmt.PHASES[beat.phase]
+        groups.setdefault((beat.waits_for is not None, activity), []).append((process, beat))
     # The minority holds up the others; processes in a collective only wait.
-    order = sorted(groups.items(), key=lambda pair: (_waits(pair[1][0]), len(pair[1])))
+    order = sorted(groups.items(), key=lambda group: (group[0][0], len(group[1])))
     parts: list[str] = []
-    for index, (activity, processes) in enumerate(order):
-        longest = max(_since(process, now) for process in processes)
-        cores = [core for process in processes for core in driven(state, process)]
+    for index, ((waits, activity), group) in enumerate(order):
+        longest = max(lasts_s(beat, now) for _, beat in group)
+        cores = [core for process, _ in group for core in driven(state, process)]
         is_rest = index > 0 and index == len(order) - 1
-        who = _others(len(cores) or len(processes)) if is_rest else fmt.cores(cores) or processes[0].name
-        lasts = "" if is_rest and _waits(processes[0]) else f" for {fmt.whole(longest)}"
+        who = fmt.counted(len(cores) or len(group), "other") if is_rest else fmt.cores(cores) or group[0][0].name
+        lasts = "" if is_rest and waits else f" for {fmt.whole(longest)}"
         parts.append(f"{who} {activity}{lasts}")
-    step = max(process.beat.step for process in beating if process.beat)
-    return f"{', '.join(parts)} at step {step:,}"
+    return f"{', '.join(parts)} at step {max(beat.step for _, beat in beating):,}"
 
 
 def driven(state: RunState, process: ProcessState) -> list[int]:
@@ -165,25 +166,6 @@ def driven(state: RunState, process: ProcessState) -> list[int]:
         return []
     is_first_rank = process.topology.strategy == "replica" and not process.is_rank
     return process.topology.cores[:1] if is_first_rank else process.topology.cores
-
-
-def _others(count: int) -> str:
-    return f"{fmt.count(count)} other{'s' if count > 1 else ''}"
-
-
-def _waiting_for(process: ProcessState) -> str:
-    beat = process.beat
-    assert beat is not None, "only processes with a heartbeat"
-    return f"in {beat.waits_for}" if beat.waits_for else fmt.PHASES[beat.phase]
-
-
-def _waits(process: ProcessState) -> bool:
-    return process.beat is not None and process.beat.waits_for is not None
-
-
-def _since(process: ProcessState, now: float) -> float:
-    assert process.beat is not None, "only processes with a heartbeat"
-    return lasts_s(process.beat, now)
 
 
 def _is_users(thread: ev.ThreadStack) -> bool:

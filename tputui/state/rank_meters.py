@@ -94,12 +94,8 @@ def epoch_of(reported: Sequence[EpochEnded], read: EpochEnded | None = None) -> 
 def history(state: RunState) -> list[MeterPoint]:
     """The meters over time: the points of the rank that has the most, each with the newest values of the others."""
     reporting = [process for process in ranks(state) if process.meter_history]
-    key = tuple((process.name, *_versions(process)) for process in reporting)
+    key = [(process.name, [points.version for points in process.meter_history.values()]) for process in reporting]
     return state.memoized("meters", key, lambda: _history(reporting)) if reporting else []
-
-
-def _versions(process: ProcessState) -> list[int]:
-    return [points.version for points in process.meter_history.values()]
 
 
 def _history(reporting: Sequence[ProcessState]) -> list[MeterPoint]:

@@ -87,8 +87,9 @@ def _reported(state: RunState, death: Death | None) -> ev.FailureReported | None
 
 def block(failure: Failure) -> list[str]:
     """The failure as lines of text, for the report file, `--no-ui` and `show`."""
+    moment = fmt.utc(failure.t, "%Y-%m-%d %H:%M:%S UTC", "at an unknown time")
     rows = [("first failure", place_of(failure)), ("what", what(failure)), ("", how(failure))]
-    rows.append(("when", ", ".join([_moment(failure.t), *fmt.failure_moment(failure.step, failure.phase)])))
+    rows.append(("when", ", ".join([moment, *fmt.failure_moment(failure.step, failure.phase)])))
     rows += [("your code" if not index else "", where) for index, where in enumerate(your_code(failure))]
     rows += [("memory", failure.memory)] if failure.memory else []
     lines = [line for name, text in rows for line in _row(name, text)]
@@ -223,10 +224,6 @@ def place_of(failure: Failure) -> str:
     core = fmt.cores(failure.cores)
     pid = f"pid {failure.pid}" if failure.pid else ""
     return ", ".join(part for part in (process, core, failure.host, pid) if part)
-
-
-def _moment(t: float) -> str:
-    return fmt.utc(t, "%Y-%m-%d %H:%M:%S UTC", "at an unknown time")
 
 
 def _row(name: str, text: str) -> Iterator[str]:

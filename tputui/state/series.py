@@ -20,7 +20,7 @@ from tputui.state.aligned import AheadAligner, Aligner, Found
 from tputui.state.chart_data import Segment
 from tputui.state.state_struct import AtLeastOne, Converted, Count, JoinedAhead, Record, StateStruct, join_pairs
 from tputui.telemetry import float_blocks
-from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.events import StepsRecorded, ValuesLogged
 
 PIECES_MAX = 2_048
 """Several times the dots of the widest terminal."""
@@ -227,11 +227,15 @@ def _joined(setting: Piece, pieces_found: Found[Piece]) -> tuple[Piece, Segment]
 
 
 def _summary(event: StepsRecorded) -> Piece:
-    num_values = max(0, event.n * event.cores - event.bad)
-    if not (num_values and math.isfinite(event.mean)):
-        return Piece(event.first, event.first + event.n - 1, 0.0, math.inf, -math.inf, 0, event.bad, event.t)
-    last, total = event.first + event.n - 1, event.mean * num_values
-    return Piece(event.first, last, total, event.min, event.max, num_values, event.bad, event.t)
+    last, num_values = event.first + event.n - 1, event.n * event.cores - event.bad
+    return summarised(event, event.first, last, num_values, event.t)
+
+
+def summarised(event: StepsRecorded | ValuesLogged, first: int, last: int, num_values: int, t: float) -> Piece:
+    """The steps of an event as a piece, by the mean and the extremes of its finite values."""
+    if num_values <= 0 or not math.isfinite(event.mean):
+        return Piece(first, last, 0.0, math.inf, -math.inf, 0, event.bad, t)
+    return Piece(first, last, event.mean * num_values, event.min, event.max, num_values, event.bad, t)
 
 
 def reduced(first: int, last: int, values: Sequence[float], t: float) -> Piece:

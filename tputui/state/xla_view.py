@@ -126,8 +126,7 @@ def is_size(change: ChangedInput) -> bool:
 def _is_first(group: CompileGroup) -> bool:
     if group.num_repeats:
         return False
-    is_of_sizes = all(map(is_size, group.changes or ()))
-    return group.num_states <= (SIZES_MAX if is_of_sizes else VALUES_MAX)
+    return group.num_states <= (SIZES_MAX if _has_sizes(group) else VALUES_MAX)
 
 
 def _by_cause(groups: Iterable[CompileGroup]) -> list[list[CompileGroup]]:
@@ -149,8 +148,8 @@ def _attributed(groups: Sequence[CompileGroup]) -> list[CompileGroup]:
     The line of a read, and the input that changed, are found once something has compiled again.
     """
     made = list(groups)
-    for explains, is_open in ((_has_line, _any), (_has_changes, _any), (_has_result, _has_sizes)):
-        for group in [candidate for candidate in made if not explains(candidate) and is_open(candidate)]:
+    for explains, may_be_open in ((_has_line, None), (_has_changes, None), (_has_result, _has_sizes)):
+        for group in [one for one in made if not explains(one) and (may_be_open is None or may_be_open(one))]:
             causes = [candidate for candidate in made if explains(candidate) and _may_explain(candidate, group)]
             if len(causes) == 1:
                 made = [
@@ -176,10 +175,6 @@ def _has_result(group: CompileGroup) -> bool:
 def _has_sizes(group: CompileGroup) -> bool:
     """Whether only sizes changed, which may be those of a result."""
     return all(map(is_size, group.changes or ()))
-
-
-def _any(_: CompileGroup) -> bool:
-    return True
 
 
 def _may_explain(later: CompileGroup, group: CompileGroup) -> bool:

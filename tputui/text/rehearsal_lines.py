@@ -20,7 +20,6 @@ from tputui.text import verdict_lines
 PROGRAMS_SHOWN = 4
 FAR_MORE = 2
 """From so many times the steps that were asked for on, the report says why there are more."""
-_INDENT = 16
 
 
 def lines(report: Rehearsal) -> Iterator[str]:
@@ -46,7 +45,7 @@ def steps(report: Rehearsal, asked: int) -> str:
 
 def _rows(title: str, rows: Iterator[str] | list[str]) -> Iterator[str]:
     for number, row in enumerate(rows):
-        yield f"{title if number == 0 else '':<{_INDENT}}{row}"
+        yield f"{title if number == 0 else '':<{verdict_lines.INDENT}}{row}"
 
 
 def _shapes(shapes: Shapes) -> Iterator[str]:

@@ -197,7 +197,6 @@ def _block(verdict: Verdict, run: str | None) -> Iterator[str]:
     yield from (f"{'':<{INDENT}}{row}" for row in shown[1:])
 
 
-_INDENT = 16
 _SHOWN_FROM_S = 0.05
 """Seconds from which a part is shown."""
 
@@ -216,19 +215,19 @@ def goodput_blocks(goodput: Goodput, price_per_hour: float | None) -> Iterator[s
     """A goodput_line per part with its share, and the cost if the price of an hour is given."""
     useful = [part for part in PARTS if part in PRODUCTIVE and goodput.parts_s.get(part, 0.0) >= _SHOWN_FROM_S]
     of_them = f": {' and '.join(useful)}" if goodput.share is not None and len(useful) > 1 else ""
-    yield f"{'goodput':<{_INDENT}}{_head(goodput)}{of_them}"
+    yield f"{'goodput':<{INDENT}}{_head(goodput)}{of_them}"
     for part in sorted(PARTS, key=lambda part: -goodput.parts_s.get(part, 0.0)):
         seconds = goodput.parts_s.get(part, 0.0)
         if seconds >= _SHOWN_FROM_S:
             steps = f": {fmt.counted(goodput.lost_steps, 'step')}" if part == "lost" and goodput.lost_steps else ""
             share = f"{seconds / goodput.wall_s * 100:5.1f} %" if goodput.wall_s else ""
             price = f"  {price_per_hour * seconds / 3600:10,.2f}" if price_per_hour is not None else ""
-            yield f"{'':<{_INDENT}}{part:<11}{share}  {fmt.duration(seconds):>10}{price}  {PARTS[part]}{steps}"
+            yield f"{'':<{INDENT}}{part:<11}{share}  {fmt.duration(seconds):>10}{price}  {PARTS[part]}{steps}"
     if price_per_hour is not None:
         total = price_per_hour * goodput.wall_s / 3600
         rate = f"cost {total:,.2f} at {price_per_hour:,.2f} an hour"
         outside = f"; {total * (1 - goodput.share):,.2f} of it outside of training" if goodput.share is not None else ""
-        yield f"{'':<{_INDENT}}{rate}{outside}"
+        yield f"{'':<{INDENT}}{rate}{outside}"
 
 
 def _head(goodput: Goodput) -> str:
