@@ -21,7 +21,7 @@ import torch_xla  # noqa: F401
 
 from tests.deadline import DEADLINE_S
 from tests.faulty_programs.suite import run_directory
-from tputui.observers import autoload
+from tputui.hooks import entry
 
 AT_ONCE = 2
 EIGHT_DEVICES = "--xla_force_host_platform_device_count=8"
@@ -52,7 +52,7 @@ def _run(run_dir: Path, file: Path) -> int:
     try:
         if file.parent.name != "jax":
             # The template has imported torch already, so its entry points have run.
-            autoload.torch_imported()
+            entry.torch_imported()
         runpy.run_path(str(file), run_name="__main__")
     except BaseException:
         traceback.print_exc()

@@ -10,6 +10,7 @@ a core over all hosts, from 0. A float may be NaN or infinite; the codec preserv
 from __future__ import annotations
 
 from tputui.telemetry.events.diagnosis import (
+    OF_LOADER,
     RESULT_OF,
     ChangedInput,
     CompileCause,
@@ -200,6 +201,7 @@ __all__ = [
     "FORMAT_VERSION",
     "INT_MAX",
     "JITTER_S",
+    "OF_LOADER",
     "RESULT_OF",
     "T_MAX",
     "AlertDelivered",
