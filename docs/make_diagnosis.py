@@ -354,55 +354,55 @@ ENTRIES: dict[RuleName, Entry] = {
         "libraries.",
     ),
     "divergence": Entry(
-        "The training loss has lost half or more of what it had gained, by more than six times its noise, "
-        "and does not return; or it jumped to a multiple of its first value and never got below it; or its newest value "
-        "is NaN or infinite. A single spike from which the loss recovers is none. Losses of adversarial and reinforcement "
-        "learning, by the names of the metrics, are not judged."
+        "The training loss has lost half or more of what it had gained, by more than six times its noise, and does "
+        "not return; or it jumped to a multiple of its first value and never got below it; or its newest value is "
+        "NaN or infinite. A single spike from which the loss recovers is none. Losses of adversarial and "
+        "reinforcement learning, by the names of the metrics, are not judged."
     ),
     "learning_rate": Entry(
-        "The learning rate is 0 in the newest quarter of the reports or more, or the validation loss, or "
-        "the mean training loss of epochs over as many examples, is equal in all epochs within the rounding of float32: "
-        "the weights do not change. A schedule that ends at 0 is healthy."
+        "The learning rate is 0 in the newest quarter of the reports or more, or the validation loss, or the mean "
+        "training loss of epochs over as many examples, is equal in all epochs within the rounding of float32: the "
+        "weights do not change. A schedule that ends at 0 is healthy."
     ),
     "guessing": Entry(
-        "The training loss stays within 1.5 % of ln k for k classes, that of a guess, or no validation loss "
-        "is better. k is the number of classes in the configuration; without one, a few usual numbers are tried, and the "
-        "loss must have begun near ln k and be flat."
+        "The training loss stays within 1.5 % of ln k for k classes, that of a guess, or no validation loss is "
+        "better. k is the number of classes in the configuration; without one, a few usual numbers are tried, and "
+        "the loss must have begun near ln k and be flat."
     ),
     "overfitting": Entry(
-        "The validation loss is above its best by more than four times its noise, by 8 % (Prechelt 1998 "
-        "stops at 5 %) and by 12 % of what was gained before, over three evaluations or more, while the training loss has "
+        "The validation loss is above its best by more than four times its noise, by 8 % (Prechelt 1998 stops at 5 "
+        "%) and by 12 % of what was gained before, over three evaluations or more, while the training loss has "
         "fallen. Five evaluations are needed. A run that was stopped early is not reported."
     ),
     "plateau": Entry(
-        "The loss fell, by less than 55 %, and then shows no trend over 60 % of the run at a constant learning "
-        "rate: how far it may still fall is bounded by its noise. A lower loss is taken for the floor of the data. "
+        "The loss fell, by less than 55 %, and then shows no trend over 60 % of the run at a constant learning rate:"
+        " how far it may still fall is bounded by its noise. A lower loss is taken for the floor of the data. "
         "Without a recorded learning rate this is a hint, and a run of one epoch is not judged."
     ),
     "gradient_norm": Entry(
-        "The reported gradient norm is 0 for half of the run, or ten times as large as at the beginning "
-        "and still grows beyond its noise."
+        "The reported gradient norm is 0 for half of the run, or ten times as large as at the beginning and still "
+        "grows beyond its noise."
     ),
     "constant_metric": Entry(
-        "A loss or a result such as an accuracy is the same in five evaluations or 20 training values, "
-        "and is not the best possible one."
+        "A loss or a result such as an accuracy is the same in five evaluations or 20 training values, and is not "
+        "the best possible one."
     ),
     "epoch_jump": Entry(
-        "The loss jumps up where epochs begin, in nine of ten of them, or takes the same course in each, "
-        "and what repeats is most of its variation (strength of seasonality from 0.64, Wang et al. 2006). Restarts of the "
+        "The loss jumps up where epochs begin, in nine of ten of them, or takes the same course in each, and what "
+        "repeats is most of its variation (strength of seasonality from 0.64, Wang et al. 2006). Restarts of the "
         "learning rate and the stairs down of examples learned by heart are healthy."
     ),
     "validation_gap": Entry(
-        "From the first evaluation on, validation is further from training than half of what training "
-        "has gained. Label smoothing, dropout and mixup, which make validation better, stay below that. One that gets "
-        "better with training is that of few examples, unless it is always worse than an untrained model."
+        "From the first evaluation on, validation is further from training than half of what training has gained. "
+        "Label smoothing, dropout and mixup, which make validation better, stay below that. One that gets better "
+        "with training is that of few examples, unless it is always worse than an untrained model."
     ),
     "core_loss": Entry(
         "The mean loss of a core differs from that of the others by six standard errors and by a tenth."
     ),
     "lr_scaling": Entry(
-        "`data.global_batch` is fixed, so more cores have smaller shares of the same batch, but "
-        "`optim.lr_scaling` multiplies the learning rate by the number of cores."
+        "`data.global_batch` is fixed, so more cores have smaller shares of the same batch, but `optim.lr_scaling` "
+        "multiplies the learning rate by the number of cores."
     ),
 }
 
