@@ -232,8 +232,8 @@ ENTRIES: dict[RuleName, Entry] = {
         "then JAX's caches of calls are kept empty for 12 steps, which are calls of the compiled function that is "
         "called most often, and for at most 2,000 calls or 3 seconds. These counts are exact, and nothing compiles "
         "again. The share of the time is that of the samples: a finding from 5 % on, else a hint. A line that calls a "
-        "compiled function, too, has no share. The same is done 0.2 s after the newest compilation, sampled for 0.2 s, and "
-        "reported if the program ends before the rest.",
+        "compiled function, too, has no share. The same is done 0.2 s after the newest compilation, sampled for 0.2 s, "
+        "and reported if the program ends before the rest.",
         "jax/op_by_op.py",
         (("def update(", "@jax.jit\ndef update("),),
         steps=0,
