@@ -38,8 +38,9 @@ from tputui.cli.trial_run import (
 from tputui.compare.agreement import agreement, least
 from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
 from tputui.compare.verdict import LEVEL, Ratio
-from tputui.config_diff import texts
+from tputui.config_diff import flatten, texts
 from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.diagnosed_run import is_trained_by_engine
 from tputui.diagnosis.verdict import Verdict, assigned_key
 from tputui.environment import device_in_use, environment_problem, find_devices
 from tputui.exit_codes import ExitCode
@@ -322,7 +323,7 @@ def _recorded(run_dir: Path, name: str) -> rundir.Manifest:
         raise CommandError(ExitCode.USAGE, inert(str(error))) from None
     if config.is_script(manifest.config):
         raise CommandError(ExitCode.USAGE, _SCRIPT.format(name))
-    if not isinstance(manifest.config.get("task"), str) or not isinstance(manifest.config.get("data"), dict):
+    if not is_trained_by_engine(manifest.config):
         message = (
             f"{name}: only runs of the engine can be trained again with a change; this run is reported by a script"
         )
@@ -457,12 +458,11 @@ def _predictions(trial: Trial) -> list[str]:
 
 
 def _fields(trial: Trial) -> dict[str, Any]:
-    before, now = (config.to_builtins(loaded) for loaded in (trial.base, trial.changed))
+    before, now = (flatten(config.to_builtins(loaded)) for loaded in (trial.base, trial.changed))
     return {
         "run": trial.name,
         "changes": [
-            {"key": key, "before": _value(before, key), "after": _value(now, key)}
-            for key in map(assigned_key, trial.changes)
+            {"key": key, "before": before.get(key), "after": now.get(key)} for key in map(assigned_key, trial.changes)
         ],
         "predicted": _predicted(trial),
         "rule": trial.verdict.rule if trial.verdict is not None else None,
@@ -487,13 +487,6 @@ def _measured_json(outcome: Outcome, ratio: Ratio, seconds: float) -> dict[str, 
 def _side_json(measured: MeasuredBlocks) -> dict[str, Any]:
     blocks = [{"examples_per_s": block.examples / block.seconds, "seconds": block.seconds} for block in measured.blocks]
     return {"examples_per_s": measured.rate, "steps_per_block": measured.steps, "blocks": blocks}
-
-
-def _value(tables: Mapping[str, Any], key: str) -> Any:
-    value: Any = tables
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 COMMANDS = {"try": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

@@ -22,7 +22,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers.sinks import observes_all, process_sink
-from tputui.observers.user_frames import line_of, user_frames
+from tputui.observers.user_frames import callers, line_of, user_frames
 from tputui.telemetry.events import CodeFrame, DispatchedCalls, DispatchesCounted, DispatchKind
 
 QUIET_S, QUIET_EARLY_S = 1.0, 0.2
@@ -298,10 +298,4 @@ def _is_at(array: Any, target: Any) -> bool:
 
 
 def _is_in_put(frame: FrameType | None) -> bool:
-    for _ in range(_FRAMES_MAX):
-        if frame is None:
-            return False
-        if frame.f_code.co_name.endswith("device_put_impl"):
-            return True
-        frame = frame.f_back
-    return False
+    return any(caller.f_code.co_name.endswith("device_put_impl") for caller in callers(frame, _FRAMES_MAX))

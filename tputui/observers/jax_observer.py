@@ -31,7 +31,7 @@ from tputui.observers import jax_programs
 from tputui.observers.jax_dispatch import JaxDispatches
 from tputui.observers.jax_reads import JaxReads
 from tputui.observers.sinks import CompileReports, attaching, observes_all, process_sink
-from tputui.observers.user_frames import NO_USER_FRAME, UserLine, user_line
+from tputui.observers.user_frames import NO_USER_FRAME, UserLine, callers, user_line
 from tputui.telemetry.events import (
     ChangedInput,
     CodeFrame,
@@ -431,15 +431,9 @@ def _changed(explanation: Explanation | None, late: bool) -> list[ChangedInput] 
 
 def _function_at(frame: FrameType | None) -> Any:
     """The function that JAX compiles, from the calls of `jax.jit` on the stack; None if it is not found there."""
-    for _ in range(_FRAMES_MAX):
-        if frame is None:
-            return None
-        if frame.f_code.co_filename.endswith("pjit.py"):
-            function = frame.f_locals.get("fun")
-            if callable(function):
-                return _unwrapped(function)
-        frame = frame.f_back
-    return None
+    frames = callers(frame, _FRAMES_MAX)
+    found = (caller.f_locals.get("fun") for caller in frames if caller.f_code.co_filename.endswith("pjit.py"))
+    return next((_unwrapped(function) for function in found if callable(function)), None)
 
 
 def _unwrapped(function: Any) -> Any:

@@ -41,14 +41,18 @@ def is_user_file(file: str) -> bool:
     return _owner_of(file) == "user"
 
 
-def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frames of the user's code among a frame and its callers, innermost first."""
-    for _ in range(FRAMES_MAX):
+def callers(frame: FrameType | None, most: int = FRAMES_MAX) -> Iterator[FrameType]:
+    """A frame and those of its callers, innermost first, as many as `most`."""
+    for _ in range(most):
         if frame is None:
             return
-        if is_user_file(frame.f_code.co_filename):
-            yield frame
+        yield frame
         frame = frame.f_back
+
+
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of the user's code among a frame and its callers, innermost first."""
+    return (caller for caller in callers(frame) if is_user_file(caller.f_code.co_filename))
 
 
 def user_line(frame: FrameType | None) -> UserLine:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers.sinks import ResettableTotal
-from tputui.observers.user_frames import FRAMES_MAX, NO_USER_FRAME, UserLine, line_of, owner
+from tputui.observers.user_frames import NO_USER_FRAME, UserLine, callers, line_of, owner
 from tputui.observers.xla_graph import Reason
 from tputui.observers.xla_runtime import SCALAR_READS, Call, Calls, CallScopes, XlaRuntime
 from tputui.telemetry.events import CodeFrame, FallbackObserved, ObservationEnded, StepPrograms, SyncObserved
@@ -496,15 +496,12 @@ def _is_on_xla(values: Any) -> bool:
 
 def _line_at(frame: FrameType | None) -> UserLine | None:
     """The innermost line of the user; None if tputui itself called torch."""
-    for _ in range(FRAMES_MAX):
-        if frame is None:
-            break
-        whose = owner(frame)
+    for caller in callers(frame):
+        whose = owner(caller)
         if whose == "tputui":
             return None
         if whose == "user":
-            return line_of(frame)
-        frame = frame.f_back
+            return line_of(caller)
     return UserLine(None, NO_USER_FRAME)
 
 
