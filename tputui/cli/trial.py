@@ -200,7 +200,7 @@ def _run_command(args: argparse.Namespace) -> ExitCode:
         "commands": {"without": without.shown, "with": changed.shown},
         "changes": changes,
         "seed": args.seed,
-        "unit": measured.outcome.unit,
+        "unit": measured[0].unit,
         "losses": {
             "verdict": verdict,
             "text": sentence,
@@ -215,11 +215,8 @@ def _run_command(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-class _Measured(NamedTuple):
-    outcome: Outcome
-    ratio: Ratio
-    seconds: float
-    """Of all that it took."""
+_Measured = tuple[Outcome, Ratio, float]
+"""What was measured, the gain, and the seconds that it took."""
 
 
 def _measured(
@@ -250,7 +247,7 @@ def _measured(
         message = f"only {fmt.counted(len(pairs), 'block')} of each measured within {fmt.duration(plan.timeout_s)}; an "
         message += f"interval needs {PAIRS_MIN}: give a longer --timeout or fewer --steps"
         raise CommandError(ExitCode.FAILED, message)
-    return _Measured(outcome, ratio, time.monotonic() - began)
+    return outcome, ratio, time.monotonic() - began
 
 
 def _print(
@@ -305,7 +302,10 @@ def _trial(args: argparse.Namespace) -> Trial:
     except config.ConfigError as error:
         raise CommandError(ExitCode.USAGE, str(error).removeprefix("--set ")) from None
     trial = Trial(name, base, changed, changes, snapshot, verdict, source)
-    _enter_folder(manifest)
+    if manifest is not None:
+        # Relative paths of a recorded configuration are relative to the working directory of its run.
+        with contextlib.suppress(OSError):
+            os.chdir(manifest.cwd)
     return trial._replace(on_tpu=_refuse(trial, keys))
 
 
@@ -336,13 +336,6 @@ def _proposed(name: str, proposed: list[Verdict], *, has_run: bool) -> str:
         return proposed[0].change
     why = "its diagnosis proposes no change of the configuration" if has_run else "a configuration has no diagnosis"
     raise CommandError(ExitCode.USAGE, f"try: {name}: {why}; give one, such as data.workers=2")
-
-
-def _enter_folder(manifest: rundir.Manifest | None) -> None:
-    """Relative paths of a recorded configuration are relative to the working directory of its run."""
-    if manifest is not None:
-        with contextlib.suppress(OSError):
-            os.chdir(manifest.cwd)
 
 
 def _refuse(trial: Trial, keys: list[str]) -> bool:

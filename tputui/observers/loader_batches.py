@@ -9,7 +9,7 @@ from math import prod
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from tputui.observers.user_frames import UserLine, is_user_file, user_code, user_frames
+from tputui.observers.user_frames import UserLine, code_of, is_user_file, user_code, user_frames
 from tputui.observers.xla_graph import AN_INPUT, shape_of
 from tputui.telemetry.events import OF_LOADER, ChangedInput
 
@@ -79,10 +79,10 @@ _loaders: dict[object, LoaderShapes] = {}
 
 def of_loader(loader: Any, made_at: MadeAt | None) -> LoaderShapes:
     """What is known of the batches of a loader, or of earlier ones from the same line with an equal batch size."""
-    collate: Any = getattr(loader, "collate_fn", None)
+    collate = getattr(loader, "collate_fn", None)
     while isinstance(collate, functools.partial):
         collate = collate.func
-    code = getattr(collate, "__code__", None) or getattr(collate.__call__, "__code__", None)
+    code = code_of(collate)
     if code is not None and not is_user_file(code.co_filename):
         code = None
     key = made_at, getattr(loader, "batch_size", None), code
