@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
     meaning: str
     program: str = ""
-    """Below `tests/faulty_programs`; empty if only a TPU shows it."""
+    """Below `tests/faulty_programs`; empty if only a TPU shows it, or a curve in `smallest_curves.py`."""
     edits: Edits = ()
     """The fix: texts of the program with their replacements."""
     steps: int = 1
@@ -71,7 +71,10 @@ ENTRIES: dict[RuleName, Entry] = {
         "or a batch of the evaluation. It is a finding from the fifth size on, if a program compiles again for the "
         "same inputs, or if a number or anything else but a size changes for the third time. JAX compiles each "
         "operation outside of a compiled function by itself: all programs at a line have one verdict, with their cost "
-        "together. So have lines of a file that compile again for the same changes of sizes or numbers, at the first.",
+        "together. So have lines of a file that compile again for the same changes of sizes or numbers, at the first. "
+        "If the changed inputs of torch_xla have the shapes of the newest batch of a `DataLoader` or `MpDeviceLoader` "
+        "in a command of `tputui run --`, and had those of an earlier one, the cause is the loader: all programs that "
+        "compile for it have one verdict, at the line that made it, or at the collate function if lengths change.",
         "torch_xla/roll_by_step.py",
         (
             (
@@ -229,7 +232,8 @@ ENTRIES: dict[RuleName, Entry] = {
         "then JAX's caches of calls are kept empty for 12 steps, which are calls of the compiled function that is "
         "called most often, and for at most 2,000 calls or 3 seconds. These counts are exact, and nothing compiles "
         "again. The share of the time is that of the samples: a finding from 5 % on, else a hint. A line that calls a "
-        "compiled function, too, has no share. A program that ends before has no answer.",
+        "compiled function, too, has no share. The same is done 0.2 s after the newest compilation, sampled for 0.2 s, "
+        "and reported if the program ends before the rest.",
         "jax/op_by_op.py",
         (("def update(", "@jax.jit\ndef update("),),
         steps=0,
@@ -350,41 +354,58 @@ ENTRIES: dict[RuleName, Entry] = {
         "function which calls the module, comprehensions, loops that switch gradients off inside, and layers of other "
         "libraries.",
     ),
+    "divergence": Entry(
+        "The training loss has lost half or more of what it had gained, by more than six times its noise, and does "
+        "not return; or it jumped to a multiple of its first value and never got below it; or its newest value is "
+        "NaN or infinite. A single spike from which the loss recovers is none. Losses of adversarial and "
+        "reinforcement learning, by the names of the metrics, are not judged."
+    ),
+    "learning_rate": Entry(
+        "The learning rate is 0 in the newest quarter of the reports or more, or the validation loss, or the mean "
+        "training loss of epochs over as many examples, is equal in all epochs within the rounding of float32: the "
+        "weights do not change. A schedule that ends at 0 is healthy."
+    ),
+    "guessing": Entry(
+        "The training loss stays within 1.5 % of ln k for k classes, that of a guess, or no validation loss is "
+        "better. k is the number of classes in the configuration; without one, a few usual numbers are tried, and "
+        "the loss must have begun near ln k and be flat."
+    ),
+    "overfitting": Entry(
+        "The validation loss is above its best by more than four times its noise, by 8 % (Prechelt 1998 stops at 5 "
+        "%) and by 12 % of what was gained before, over three evaluations or more, while the training loss has "
+        "fallen. Five evaluations are needed. A run that was stopped early is not reported."
+    ),
+    "plateau": Entry(
+        "The loss fell, by less than 55 %, and then shows no trend over 60 % of the run at a constant learning rate:"
+        " how far it may still fall is bounded by its noise. A lower loss is taken for the floor of the data. "
+        "Without a recorded learning rate this is a hint, and a run of one epoch is not judged."
+    ),
+    "gradient_norm": Entry(
+        "The reported gradient norm is 0 for half of the run, or ten times as large as at the beginning and still "
+        "grows beyond its noise."
+    ),
+    "constant_metric": Entry(
+        "A loss or a result such as an accuracy is the same in five evaluations or 20 training values, and is not "
+        "the best possible one."
+    ),
+    "epoch_jump": Entry(
+        "The loss jumps up where epochs begin, in nine of ten of them, or takes the same course in each, and what "
+        "repeats is most of its variation (strength of seasonality from 0.64, Wang et al. 2006). Restarts of the "
+        "learning rate and the stairs down of examples learned by heart are healthy."
+    ),
+    "validation_gap": Entry(
+        "From the first evaluation on, validation is further from training than half of what training has gained. "
+        "Label smoothing, dropout and mixup, which make validation better, stay below that. One that gets better "
+        "with training is that of few examples, unless it is always worse than an untrained model."
+    ),
+    "core_loss": Entry(
+        "The mean loss of a core differs from that of the others by six standard errors and by a tenth."
+    ),
+    "lr_scaling": Entry(
+        "`data.global_batch` is fixed, so more cores have smaller shares of the same batch, but `optim.lr_scaling` "
+        "multiplies the learning rate by the number of cores."
+    ),
 }
-
-
-LEARNING: dict[LearningRule, str] = {
-    "divergence": "The training loss has lost half or more of what it had gained, by more than six times its noise, "
-    "and does not return; or it jumped to a multiple of its first value and never got below it; or its newest value "
-    "is NaN or infinite. A single spike from which the loss recovers is none. Losses of adversarial and reinforcement "
-    "learning, by the names of the metrics, are not judged.",
-    "learning_rate": "The learning rate is 0 in the newest quarter of the reports or more, or the validation loss, or "
-    "the mean training loss of epochs over as many examples, is equal in all epochs within the rounding of float32: "
-    "the weights do not change. A schedule that ends at 0 is healthy.",
-    "guessing": "The training loss stays within 1.5 % of ln k for k classes, that of a guess, or no validation loss "
-    "is better. k is the number of classes in the configuration; without one, a few usual numbers are tried, and the "
-    "loss must have begun near ln k and be flat.",
-    "overfitting": "The validation loss is above its best by more than four times its noise, by 8 % (Prechelt 1998 "
-    "stops at 5 %) and by 12 % of what was gained before, over three evaluations or more, while the training loss has "
-    "fallen. Five evaluations are needed. A run that was stopped early is not reported.",
-    "plateau": "The loss fell, by less than 55 %, and then shows no trend over 60 % of the run at a constant learning "
-    "rate: how far it may still fall is bounded by its noise. A lower loss is taken for the floor of the data. "
-    "Without a recorded learning rate this is a hint, and a run of one epoch is not judged.",
-    "gradient_norm": "The reported gradient norm is 0 for half of the run, or ten times as large as at the beginning "
-    "and still grows beyond its noise.",
-    "constant_metric": "A loss or a result such as an accuracy is the same in five evaluations or 20 training values, "
-    "and is not the best possible one.",
-    "epoch_jump": "The loss jumps up where epochs begin, in nine of ten of them, or takes the same course in each, "
-    "and what repeats is most of its variation (strength of seasonality from 0.64, Wang et al. 2006). Restarts of the "
-    "learning rate and the stairs down of examples learned by heart are healthy.",
-    "validation_gap": "From the first evaluation on, validation is further from training than half of what training "
-    "has gained. Label smoothing, dropout and mixup, which make validation better, stay below that. One that gets "
-    "better with training is that of few examples, unless it is always worse than an untrained model.",
-    "core_loss": "The mean loss of a core differs from that of the others by six standard errors and by a tenth.",
-    "lr_scaling": "`data.global_batch` is fixed, so more cores have smaller shares of the same batch, but "
-    "`optim.lr_scaling` multiplies the learning rate by the number of cores.",
-}
-"""What each rule about learning means; `tests/diagnosis/smallest_curves.py` has the curves."""
 
 
 def page() -> str:
@@ -394,7 +415,7 @@ def page() -> str:
     parts += [
         _section(rule, ENTRIES[rule], results.get("rules", {}).get(rule, {}))
         for rule in get_args(RuleName)
-        if rule in ENTRIES and rule not in get_args(LearningRule)
+        if rule not in get_args(LearningRule)
     ]
     parts += [_HEAD_OF_LEARNING, *map(_learning_section, get_args(LearningRule))]
     parts.append(_programs())
@@ -428,9 +449,9 @@ for them: what a fix changes is the result of the training, not its pace.
 
 def _learning_section(rule: LearningRule) -> str:
     """A rule about learning with the smallest curve that shows it, and what `tputui doctor` prints about it."""
-    if rule in ENTRIES:
+    if rule not in SMALLEST:
         return _section(rule, ENTRIES[rule], {})
-    run, meaning = SMALLEST[rule], LEARNING[rule]
+    run, meaning = SMALLEST[rule], ENTRIES[rule].meaning
     verdicts = [verdict for verdict in learning_verdicts(snapshot(run)) if verdict.rule == rule]
     curve = "\n".join(textwrap.fill(f"{name}: {values}", WIDTH, subsequent_indent="  ") for name, values in shown(run))
     config = f"\nconfiguration: {json.dumps(dict(run.config))}" if run.config else ""
@@ -623,7 +644,7 @@ def main() -> None:
         choices=["all", *(rule for rule in ENTRIES if ENTRIES[rule].program)],
     )
     chosen = parser.parse_args().measure
-    for rule in (rule for rule in get_args(RuleName) if rule in ENTRIES):
+    for rule in get_args(RuleName):
         if ENTRIES[rule].program and (rule in chosen or "all" in chosen):
             result = measure(rule, ENTRIES[rule])
             results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rules": {}}

@@ -1,5 +1,5 @@
-"""The examples of a batch, however a framework nests its arrays, and the batches of a loader. Imports nothing: hooks
-load it with torch."""
+"""Examples and shapes of a batch, however a framework nests its arrays, and the batches of a loader. Imports nothing:
+hooks load it with torch."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ from collections.abc import Mapping
 from typing import Any
 
 DEPTH_MAX = 4
+ARRAYS_MAX = 64
+"""Arrays of a batch of which the shapes are read."""
 
 
-def rows_of(batch: Any, depth: int = 0) -> int | None:
+def rows_of(batch: Any) -> int | None:
     """The first dimension of the first array in a batch; None if it contains no array, or only nested deeply."""
+    return next((shape[0] for shape in shapes_of(batch) if shape), None)
+
+
+def shapes_of(batch: Any, depth: int = 0) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the first arrays in a batch."""
     shape = getattr(batch, "shape", None)
     if shape is not None:
-        return int(shape[0]) if len(shape) else None
+        return (tuple(shape),)
     if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple) and depth < DEPTH_MAX:
-        return next((rows for part in batch if (rows := rows_of(part, depth + 1)) is not None), None)
-    return None
+        batch = batch.values()
+    elif not isinstance(batch, list | tuple):
+        return ()
+    shapes: list[tuple[int, ...]] = []
+    for part in batch if depth < DEPTH_MAX else ():
+        shapes += shapes_of(part, depth + 1)
+        if len(shapes) >= ARRAYS_MAX:
+            break
+    return tuple(shapes)
 
 
 def length_of(sized: Any) -> int | None:

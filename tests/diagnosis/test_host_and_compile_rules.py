@@ -380,6 +380,33 @@ def test_a_mask_is_one_finding_with_the_cost_of_all_its_parts() -> None:
     assert verdict.joined == ["fallback"]
 
 
+def of_a_loader(program: str, steps: range, **fields: Any) -> list[ev.CompileObserved]:
+    """Compilations for batches of other lengths, of which the first sizes grow as those of a cache would."""
+    return [
+        compiled(step, 0.5, program=program, user_frame=frame(12), **fields,
+                 changed_inputs=change(f"s64[8,{step}]", f"s64[8,{step + 1}]", f"{ev.OF_LOADER}tokens"))
+        for step in steps
+    ]  # fmt: skip
+
+
+def test_programs_that_compile_for_the_batches_of_a_loader_are_one_finding_at_it() -> None:
+    parts = [*of_a_loader("train", range(20, 27)), *of_a_loader("validate", range(30, 35))]
+    [verdict] = found(verdicts(*parts))
+    assert (verdict.rule, verdict.where) == ("recompile", "train.py:12")
+    assert verdict.lost_s == pytest.approx(12 * 0.5)
+    assert verdict.text.endswith("the loader's tokens s64[8,26] -> s64[8,27]")
+    assert any(text.startswith("`validate` compiles again 5 times after warm-up") for text in verdict.evidence)
+    assert verdict.fix.startswith("pad to a few fixed lengths")
+
+
+def test_a_smaller_last_batch_is_a_hint_at_the_loader_to_drop_it() -> None:
+    changed = change("f32[16,8]", "f32[4,8]", f"{ev.OF_LOADER}x")
+    late = [compiled(30, program=name, user_frame=frame(12), changed_inputs=changed) for name in ("train", "validate")]
+    [hint] = by_rule(verdicts(*late), "recompile", "hint")
+    assert hint.where == "train.py:12"
+    assert "drop_last=True" in hint.fix
+
+
 def test_a_mask_with_few_sizes_is_a_fallback_only() -> None:
     [verdict] = [
         one

@@ -50,9 +50,9 @@ def _run(run_dir: Path, file: Path) -> int:
     torch.set_num_threads(1)
     code = 0
     try:
-        if file.parent.name != "jax":
-            # The template has imported torch already, so its entry points have run.
-            autoload.torch_imported()
+        # The template has imported torch already, so its entry points have run.
+        if file.parent.name != "jax" and autoload.torch_imported():
+            _hook_loaders()
         runpy.run_path(str(file), run_name="__main__")
     except BaseException:
         traceback.print_exc()
@@ -60,6 +60,15 @@ def _run(run_dir: Path, file: Path) -> int:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     return code
+
+
+def _hook_loaders() -> None:
+    """The losses are not reported: the labels are random, so that nothing is learned."""
+    from tputui.hooks import batches  # not in the template, whose process the sink of events would belong to
+
+    batches.hook(sys.modules["torch.utils.data.dataloader"])
+    of_xla = "torch_xla.distributed.parallel_loader"
+    autoload.after_import(of_xla, lambda: batches.hook_xla(sys.modules[of_xla]))
 
 
 def _wait(running: dict[int, tuple[Path, float]]) -> tuple[Path, int]:

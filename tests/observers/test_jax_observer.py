@@ -169,7 +169,7 @@ while time.monotonic() < end:
     weights = jnp.sqrt(doubled - weights) + jnp.zeros((64, 64))  # operations
     steps += 1
     if steps == 3:
-        end = time.monotonic() + 8
+        end = time.monotonic() + SECONDS
         jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
 assert hooks() == before
 assert not [event for event in compiled if "compile" in event], compiled
@@ -177,9 +177,12 @@ assert not [event for event in compiled if "compile" in event], compiled
 
 
 @pytest.mark.slow
-def test_operations_of_steps_are_counted_without_a_compilation_and_hooks_are_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [1.9, 8])
+def test_operations_of_steps_are_counted_without_a_compilation_and_hooks_are_removed(
+    tmp_path: Path, seconds: float
+) -> None:
     file = tmp_path / "one_by_one.py"
-    file.write_text(ONE_BY_ONE)
+    file.write_text(ONE_BY_ONE.replace("SECONDS", str(seconds)))
     [counted] = [one for one in observed.observe([file], tmp_path) if isinstance(one, ev.DispatchesCounted)]
     assert (counted.program, counted.steps) == ("step", 12)
     [line] = counted.lines
@@ -187,3 +190,35 @@ def test_operations_of_steps_are_counted_without_a_compilation_and_hooks_are_rem
     assert line.user_frame.line == 1 + ONE_BY_ONE[: ONE_BY_ONE.index("# operations")].count("\n")
     assert line.count % counted.steps == 0
     assert {"sqrt", "subtract", "add"} <= set(line.names)
+
+
+PREPARES = """
+import time
+import jax, jax.numpy as jnp
+
+@jax.jit
+def prepare(part):
+    return part * 2
+
+part, end = jnp.ones((64, 64)), time.monotonic() + 1.5
+while time.monotonic() < end:
+    part = jnp.sqrt(prepare(part) - part) + jnp.zeros((64, 64))
+    time.sleep(0.01)
+
+@jax.jit
+def step(weights):
+    return weights * 3 + jnp.mean(weights)
+
+weights, end = jnp.ones((8, 8)), time.monotonic() + 8
+while time.monotonic() < end:
+    weights = step(weights)
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.slow
+def test_operations_of_a_preparation_are_not_those_of_the_steps(tmp_path: Path) -> None:
+    file = tmp_path / "prepares.py"
+    file.write_text(PREPARES)
+    [counted] = [one for one in observed.observe([file], tmp_path) if isinstance(one, ev.DispatchesCounted)]
+    assert (counted.program, counted.lines) == ("step", [])

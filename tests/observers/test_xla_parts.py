@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
 
 from tests.test_reporter_api import of_type, read_events
-from tputui.observers import xla_graph
+from tputui.observers import loader_batches, xla_graph
 from tputui.observers.sinks import FIRST_EMITTED, RANKS, CompileReports, ObserverJournal
 from tputui.observers.xla_graph import AGAIN_AFTER_S, READS, RECOMPILES, Trouble
 from tputui.observers.xla_runtime import Call, Calls, XlaRuntime
@@ -41,6 +43,63 @@ ENTRY %IrToHlo.9 (p0.1: f32[{rows},8], p1.2: f32[8,4]) -> (f32[{rows},4]) {{
 def test_an_input_of_another_shape_has_the_name_of_the_variable() -> None:
     found = xla_graph.difference(program(16, 1), program(5, 2), {("f32[16,8]", "f32[5,8]"): "x"})
     assert found.inputs == [ev.ChangedInput(name="x", before="f32[16,8]", now="f32[5,8]")]
+
+
+class Loader(NamedTuple):
+    collate_fn: Callable[..., object]
+    batch_size: int = 16
+
+
+BEFORE = (16, 20), (16,)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "changed", "names"),
+    [
+        (((16, 24), (16,)), [("x", "s64[16,20]", "s64[16,24]")], ["x"]),
+        (((16, 24), (16,)), [("an input", "s64[16,20]", "s64[16,24]")], ["batch"]),
+        (((16, 24), (16,)), [("x", "s64[16,20]", "s64[16,24]"), ("flat", "s64[320]", "s64[384]")], ["x"]),
+        (((6, 20), (6,)), [("x", "s64[16,20]", "s64[6,20]"), ("y", "s64[16]", "s64[6]")], ["x", "y"]),
+        # A mask beside the loader.
+        (((16, 24), (16,)), [("x", "s64[16,20]", "s64[16,24]"), ("picked", "f32[9]", "f32[5]")], []),
+        (((16, 24), (16,)), [("picked", "f32[24]", "f32[20]")], []),
+        (((16, 24), (16,)), [("x", "s64[16,20]", "s64[16,22]")], []),
+        (((16, 24), (16,)), [("x", "s64[16,20]", "s32[16,24]")], []),
+        (((16, 24), (16,)), [("constant of roll", "3", "4")], []),
+        (((16, 24), (16,)), [("state", "", "s64[16,24]")], []),
+        (BEFORE, [("x", "s64[16,20]", "s64[16,18]")], []),
+    ],
+)
+def test_changes_are_those_of_a_loader_only_if_its_batches_changed_alike(
+    shapes: tuple[tuple[int, ...], ...], changed: list[tuple[str, str, str]], names: list[str]
+) -> None:
+    def pad() -> None:
+        """As the user's file has it."""
+
+    made = loader_batches.MadeAt(pad.__code__, 7)
+    batches = loader_batches.of_loader(Loader(partial(pad)), made)
+    for newest in (BEFORE, shapes):
+        batches.take(newest)
+    inputs = [ev.ChangedInput(name=name, before=before, now=now) for name, before, now in changed]
+    explained = loader_batches.explain(inputs)
+    assert (explained is not None) == bool(names)
+    if explained is not None:
+        line, own = explained
+        assert [change.name for change in own] == [ev.OF_LOADER + name for name in names]
+        assert line.frame is not None
+        # Lengths are those of the function that makes a batch, the number of examples that of the loader.
+        assert line.frame.line == (7 if shapes[0][0] == 6 else pad.__code__.co_firstlineno)
+
+
+def test_a_loader_whose_collate_function_is_of_a_library_is_named_where_it_is_made() -> None:
+    made = loader_batches.MadeAt(program.__code__, 7)
+    batches = loader_batches.of_loader(Loader(loader_batches.of_loader), made)
+    for lengths in (20, 24):
+        batches.take(((16, lengths),))
+    explained = loader_batches.explain([ev.ChangedInput(name="x", before="s64[16,20]", now="s64[16,24]")])
+    assert explained is not None
+    assert explained[0].frame is not None
+    assert explained[0].frame.line == 7
 
 
 def test_a_constant_has_its_operation_and_line() -> None:

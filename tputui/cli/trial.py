@@ -36,8 +36,9 @@ from tputui.cli.trial_run import (
 from tputui.compare.agreement import agreement, least
 from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
 from tputui.compare.verdict import LEVEL, Ratio
-from tputui.config_diff import texts
+from tputui.config_diff import flatten, texts
 from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.diagnosed_run import is_trained_by_engine
 from tputui.diagnosis.verdict import Verdict, assigned_key
 from tputui.environment import device_in_use, environment_problem, find_devices
 from tputui.exit_codes import ExitCode
@@ -192,7 +193,7 @@ def _run_command(args: argparse.Namespace) -> ExitCode:
         "commands": {"without": without.shown, "with": changed.shown},
         "changes": changes,
         "seed": args.seed,
-        "unit": measured.outcome.unit,
+        "unit": measured[0].unit,
         "losses": {
             "verdict": verdict,
             "text": sentence,
@@ -207,11 +208,8 @@ def _run_command(args: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-class _Measured(NamedTuple):
-    outcome: Outcome
-    ratio: Ratio
-    seconds: float
-    """Of all that it took."""
+_Measured = tuple[Outcome, Ratio, float]
+"""What was measured, the gain, and the seconds that it took."""
 
 
 def _measured(
@@ -242,7 +240,7 @@ def _measured(
         message = f"only {fmt.counted(len(pairs), 'block')} of each measured within {fmt.duration(plan.timeout_s)}; an "
         message += f"interval needs {PAIRS_MIN}: give a longer --timeout or fewer --steps"
         raise CommandError(ExitCode.FAILED, message)
-    return _Measured(outcome, ratio, time.monotonic() - began)
+    return outcome, ratio, time.monotonic() - began
 
 
 def _print(
@@ -297,7 +295,10 @@ def _trial(args: argparse.Namespace) -> Trial:
     except config.ConfigError as error:
         raise UsageError(str(error).removeprefix("--set ")) from None
     trial = Trial(name, base, changed, changes, snapshot, verdict, source)
-    _enter_folder(manifest)
+    if manifest is not None:
+        # Relative paths of a recorded configuration are relative to the working directory of its run.
+        with contextlib.suppress(OSError):
+            os.chdir(manifest.cwd)
     return trial._replace(on_tpu=_refuse(trial, keys))
 
 
@@ -313,7 +314,7 @@ def _recorded(run_dir: Path, name: str) -> rundir.Manifest:
         manifest = rundir.read_manifest(run_dir)
     if config.is_script(manifest.config):
         raise UsageError(_SCRIPT.format(name))
-    if not isinstance(manifest.config.get("task"), str) or not isinstance(manifest.config.get("data"), dict):
+    if not is_trained_by_engine(manifest.config):
         raise UsageError(
             f"{name}: only runs of the engine can be trained again with a change; this run is reported by a script"
         )
@@ -325,13 +326,6 @@ def _proposed(name: str, proposed: list[Verdict], *, has_run: bool) -> str:
         return proposed[0].change
     why = "its diagnosis proposes no change of the configuration" if has_run else "a configuration has no diagnosis"
     raise UsageError(f"try: {name}: {why}; give one, such as data.workers=2")
-
-
-def _enter_folder(manifest: rundir.Manifest | None) -> None:
-    """Relative paths of a recorded configuration are relative to the working directory of its run."""
-    if manifest is not None:
-        with contextlib.suppress(OSError):
-            os.chdir(manifest.cwd)
 
 
 def _refuse(trial: Trial, keys: list[str]) -> bool:
@@ -441,12 +435,11 @@ def _predictions(trial: Trial) -> list[str]:
 
 
 def _fields(trial: Trial) -> dict[str, Any]:
-    before, now = (config.to_builtins(loaded) for loaded in (trial.base, trial.changed))
+    before, now = (flatten(config.to_builtins(loaded)) for loaded in (trial.base, trial.changed))
     return {
         "run": trial.name,
         "changes": [
-            {"key": key, "before": _value(before, key), "after": _value(now, key)}
-            for key in map(assigned_key, trial.changes)
+            {"key": key, "before": before.get(key), "after": now.get(key)} for key in map(assigned_key, trial.changes)
         ],
         "predicted": _predicted(trial),
         "rule": trial.verdict.rule if trial.verdict is not None else None,
@@ -471,13 +464,6 @@ def _measured_json(outcome: Outcome, ratio: Ratio, seconds: float) -> dict[str, 
 def _side_json(measured: MeasuredBlocks) -> dict[str, Any]:
     blocks = [{"examples_per_s": block.examples / block.seconds, "seconds": block.seconds} for block in measured.blocks]
     return {"examples_per_s": measured.rate, "steps_per_block": measured.steps, "blocks": blocks}
-
-
-def _value(tables: Mapping[str, Any], key: str) -> Any:
-    value: Any = tables
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 COMMANDS = {"try": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}

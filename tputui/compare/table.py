@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -143,28 +144,25 @@ _FIGURES: tuple[tuple[str, Callable[[ComparedRun], str]], ...] = (
     ("memory source", lambda run: run.peak_memory.of or fmt.UNKNOWN),
 )
 
-_RAW: tuple[tuple[str, Callable[[ComparedRun], str | int | float | None]], ...] = (
+_Value = Callable[[ComparedRun], str | int | float | None]
+
+
+def _fields(*names: str) -> Iterator[tuple[str, _Value]]:
+    return ((name, attrgetter(name)) for name in names)
+
+
+_RAW: tuple[tuple[str, _Value], ...] = (
     ("state", lambda run: run.condition),
     ("device", lambda run: run.device),
     ("cores", lambda run: run.num_cores),
-    ("global_batch", lambda run: run.global_batch),
-    ("epoch", lambda run: run.epoch),
+    *_fields("global_batch", "epoch"),
     ("epochs", lambda run: run.num_epochs),
-    ("steps", lambda run: run.steps),
-    ("loss", lambda run: run.loss),
-    ("duration_s", lambda run: run.duration_s),
-    ("step_s", lambda run: run.step_s),
+    *_fields("steps", "loss", "duration_s", "step_s"),
     ("spread", lambda run: run.pace.spread if run.pace else None),
     ("examples_per_s", lambda run: run.pace.examples_per_s if run.pace else None),
     ("reports_judged", lambda run: run.pace.num_reports if run.pace else None),
     ("reports_of_warmup", lambda run: run.pace.num_warmup if run.pace else None),
-    ("compiles", lambda run: run.compiles),
-    ("recompiles", lambda run: run.recompiles),
-    ("executes_a_step", lambda run: run.executes_a_step),
-    ("scalar_reads_a_step", lambda run: run.scalar_reads_a_step),
-    ("compile_s", lambda run: run.compile_s),
-    ("flops_per_step", lambda run: run.flops_per_step),
-    ("mfu", lambda run: run.mfu),
+    *_fields("compiles", "recompiles", "executes_a_step", "scalar_reads_a_step", "compile_s", "flops_per_step", "mfu"),
     ("peak_memory_bytes", lambda run: run.peak_memory.bytes),
     ("memory_of", lambda run: run.peak_memory.of),
 )

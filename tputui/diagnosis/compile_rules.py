@@ -14,7 +14,7 @@ from tputui.diagnosis.replacements import advice_on_number
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import REDEFINED, TOO_MANY, BreakGroup, CompileGroup, Line
 from tputui.state.xla_view import SIZE, SIZES_MAX, SPEC, is_size, late_compiles, num_recompiles
-from tputui.telemetry.events import ChangedInput, MatmulObserved, ProgramObserved
+from tputui.telemetry.events import OF_LOADER, ChangedInput, MatmulObserved, ProgramObserved
 
 STORM_MIN = SIZES_MAX + 1
 """Compilations of one program from which they are called a storm, unless they come once or twice per epoch."""
@@ -93,7 +93,8 @@ def _hint_fix(run: DiagnosedRun, group: CompileGroup) -> str:
     if not group.changes:
         return "nothing, unless it compiles again"
     if all(map(is_size, group.changes)):
-        return _KEEPS
+        is_of_loader = group.changes[0].name.startswith(OF_LOADER)
+        return f"{_fix(run, group)}; or {_KEEPS}" if is_of_loader else _KEEPS
     return f"{_KEEPS_VALUES if all(map(_is_value, group.changes)) else ''}{_fix(run, group)}"
 
 
@@ -242,7 +243,7 @@ def _fix(run: DiagnosedRun, group: CompileGroup) -> str:
         return _ONE_LENGTH
     if not change.before or not change.now:
         return "give the step the same inputs every time: create optimizer state and optional inputs before warm-up"
-    if _is_growing(group.changes or []):
+    if not change.name.startswith(OF_LOADER) and _is_growing(group.changes or []):
         return _FULL_SIZE
     if size := SIZE.fullmatch(change.now):
         return _BATCHES if int(size[1]) == 0 else _LENGTHS

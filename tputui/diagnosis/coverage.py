@@ -25,28 +25,29 @@ def _runtimes(run: DiagnosedRun) -> set[str]:
     return {observed.runtime for group in groups for observed in group}
 
 
-def _reads(run: DiagnosedRun) -> str | None:
-    if run.snapshot.xla is not None or _runtimes(run) - {"torch_compile"}:
-        return None
-    return "values that torch reads from its own devices are not observed"
+Reason = Callable[[DiagnosedRun], str | None]
 
 
-def _of_torch_xla(run: DiagnosedRun) -> str | None:
-    if run.snapshot.xla is not None or "torch_xla" in _runtimes(run):
-        return None
-    return "the run does not use torch_xla"
+def _unless(is_known: Callable[[DiagnosedRun], object], reason: str) -> Reason:
+    return lambda run: None if is_known(run) else reason
 
 
-def _of_torch_compile(run: DiagnosedRun) -> str | None:
-    return None if "torch_compile" in _runtimes(run) else "no use of torch.compile was seen"
+_of_jax = _unless(lambda run: "jax" in _runtimes(run), "the run does not use JAX")
+_of_torch_compile = _unless(lambda run: "torch_compile" in _runtimes(run), "no use of torch.compile was seen")
+_of_torch_xla = _unless(
+    lambda run: run.snapshot.xla is not None or "torch_xla" in _runtimes(run), "the run does not use torch_xla"
+)
+_matmuls = _unless(
+    lambda run: any(program.matmuls for program in run.evidence.programs.values()), "no program was inspected"
+)
+_cores = _unless(lambda run: run.snapshot.devices and run.snapshot.devices.cores, "no readings of TPU cores")
 
 
 def _executions(run: DiagnosedRun) -> str | None:
-    if (reason := _of_torch_xla(run)) is not None:
-        return reason
     xla = run.snapshot.xla
     counted = xla.steps.steps if xla is not None and xla.steps is not None else 0
-    return None if counted >= STEPS_MIN else f"{counted} of the {STEPS_MIN} counted steps that it needs"
+    few = f"{counted} of the {STEPS_MIN} counted steps that it needs" if counted < STEPS_MIN else None
+    return _of_torch_xla(run) or few
 
 
 def _memory(run: DiagnosedRun) -> str | None:
@@ -55,90 +56,53 @@ def _memory(run: DiagnosedRun) -> str | None:
     return None if run.snapshot.memory_history else "no memory readings"
 
 
-def _tracing(run: DiagnosedRun) -> str | None:
-    return None if input_rules.tracing_share(run) is not None else "the time of tracing is not recorded"
-
-
-def _evaluation(run: DiagnosedRun) -> str | None:
-    plan = run.snapshot.plan
-    return None if plan is not None and plan.valid_examples > 0 else "the size of the evaluation is not known"
-
-
-def _batch(run: DiagnosedRun) -> str | None:
-    plan = run.snapshot.plan
-    return None if plan is not None and plan.batch_per_core > 0 else "the batch per core is not known"
-
-
-def _matmuls(run: DiagnosedRun) -> str | None:
-    return None if any(program.matmuls for program in run.evidence.programs.values()) else "no program was inspected"
-
-
-def _precision(run: DiagnosedRun) -> str | None:
-    plan = run.snapshot.plan
-    return None if plan is not None and plan.precision else _matmuls(run)
-
-
-def _timed_steps(run: DiagnosedRun) -> str | None:
-    return None if run.evidence.times else "the time of single steps is not recorded"
-
-
-def _collections(run: DiagnosedRun) -> str | None:
-    is_measured = any(one.collected_s is not None for one in run.evidence.times)
-    return None if is_measured else "garbage collections are not measured"
-
-
-def _of_jax(run: DiagnosedRun) -> str | None:
-    return None if "jax" in _runtimes(run) else "the run does not use JAX"
-
-
 def _dispatches(run: DiagnosedRun) -> str | None:
     is_counted = run.evidence.dispatches is not None
     return None if is_counted else _of_jax(run) or run.unsupported("dispatches") or "too few steps without compilations"
 
 
 def _compilations(run: DiagnosedRun) -> str | None:
-    if run.evidence.compiles:
-        return None
-    return run.unsupported("compilations") or "no compilation was seen"
-
-
-def _cores(run: DiagnosedRun) -> str | None:
-    devices = run.snapshot.devices
-    return None if devices is not None and devices.cores else "no readings of TPU cores"
+    return None if run.evidence.compiles else run.unsupported("compilations") or "no compilation was seen"
 
 
 def _idle(run: DiagnosedRun) -> str | None:
-    if (reason := _cores(run)) is not None:
-        return reason
-    return None if device_rules.idle_of(run) is not None else "too few readings of the duty cycle"
+    few = "too few readings of the duty cycle" if device_rules.idle_of(run) is None else None
+    return _cores(run) or few
 
 
-def _hosts(run: DiagnosedRun) -> str | None:
-    return None if len(run.snapshot.hosts) > 1 else "the run has one host"
-
-
-_REASONS: Mapping[RuleName, Callable[[DiagnosedRun], str | None]] = {
-    "sync": _reads,
+_REASONS: Mapping[RuleName, Reason] = {
+    "sync": _unless(
+        lambda run: run.snapshot.xla is not None or _runtimes(run) - {"torch_compile"},
+        "values that torch reads from its own devices are not observed",
+    ),
     "fallback": _of_torch_xla,
     "extra_execution": _executions,
     "graph_break": _of_torch_compile,
     "compile_limit": _of_torch_compile,
     "memory_trend": _memory,
-    "tracing": _tracing,
-    "slow_steps": _timed_steps,
+    "tracing": _unless(input_rules.tracing_share, "the time of tracing is not recorded"),
+    "slow_steps": _unless(lambda run: run.evidence.times, "the time of single steps is not recorded"),
     "compile_cache": _compilations,
     "donation": _of_jax,
     "replicated": _of_jax,
     "op_by_op": _dispatches,
     "device_put": _dispatches,
-    "garbage": _collections,
-    "padding": _evaluation,
-    "batch_multiple": _batch,
+    "garbage": _unless(
+        lambda run: any(one.collected_s is not None for one in run.evidence.times),
+        "garbage collections are not measured",
+    ),
+    "padding": _unless(
+        lambda run: run.snapshot.plan and run.snapshot.plan.valid_examples > 0,
+        "the size of the evaluation is not known",
+    ),
+    "batch_multiple": _unless(
+        lambda run: run.snapshot.plan and run.snapshot.plan.batch_per_core > 0, "the batch per core is not known"
+    ),
     "feature_multiple": _matmuls,
-    "precision": _precision,
+    "precision": lambda run: None if run.snapshot.plan and run.snapshot.plan.precision else _matmuls(run),
     "device_idle": _idle,
     "throttling": _cores,
     "link_health": _cores,
-    "slow_host": _hosts,
+    "slow_host": _unless(lambda run: len(run.snapshot.hosts) > 1, "the run has one host"),
 }
 """Why a rule that found nothing could not be checked; None if it was."""

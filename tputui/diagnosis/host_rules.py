@@ -48,24 +48,27 @@ def slow_host(run: DiagnosedRun) -> Iterator[Verdict]:
     if slow is None:
         return
     name = f"host {slow.index} ({slow.name})" if slow.name else f"host {slow.index}"
-    does = {"compute": "computes", "data": "waits for batches", "step": "takes"}[slow.part]
-    step_s = run.snapshot.step_s
-    by = {"compute": ", by computing", "data": ", by waiting for batches", "step": ""}[slow.part]
-    measured = (
-        f"{fmt.duration(slow.seconds)} per step more than the median of the others, in the newest steps from step "
-        f"{slow.first_step:,} on"
-    )
-    fixes = {
-        "compute": "look for other programs, throttling or slower hardware on that host, or replace it",
-        "data": "look at the disk, network and CPU load of that host, or give it more loader workers",
-        "step": "report the phases of the steps to see what takes longer",
-    }
+    does, by, fix = {
+        "compute": (
+            "computes",
+            ", by computing",
+            "look for other programs, throttling or slower hardware on that host, or replace it",
+        ),
+        "data": (
+            "waits for batches",
+            ", by waiting for batches",
+            "look at the disk, network and CPU load of that host, or give it more loader workers",
+        ),
+        "step": ("takes", "", "report the phases of the steps to see what takes longer"),
+    }[slow.part]
+    measured = f"{fmt.duration(slow.seconds)} per step more than the median of the others, in the newest steps from "
+    measured += f"step {slow.first_step:,} on"
     yield run.verdict(
         "slow_host",
         f"{name} takes {fmt.slower(slow.share).replace('slower', 'longer')} for a step than the other hosts{by}",
         evidence=[f"it {does} {measured}", f"{fmt.counted(slow.waiting, 'host')} wait for it in each step"],
-        fix=fixes[slow.part],
-        speedup=speedup_of(slow.seconds, step_s),
+        fix=fix,
+        speedup=speedup_of(slow.seconds, run.snapshot.step_s),
         speedup_of="time of steps",
     )
 

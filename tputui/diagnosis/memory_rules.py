@@ -34,7 +34,7 @@ _BUFFER = re.compile(rf"\b[0-9]{{1,3}}\. Size: {_AMOUNT}")
 _SHAPE = re.compile(r"Shape: ([a-z]+[0-9a-z]*\[[0-9,]*\])")
 _SOURCE = re.compile(r'source_file="([^"\n]{1,1000})"\s{1,8}source_line=([0-9]{1,9})')
 _OPERATOR = re.compile(r'op_name="([^"\n]{1,2000})')
-_PADDING = re.compile(r"\(([0-9.]{1,8})x expansion\)")
+_PADDING = re.compile(r"\(([0-9]{1,6}(?:\.[0-9]{1,6})?)x expansion\)")
 _KIND = re.compile(r"Allocation type: ([A-Za-z ]{1,40})")
 
 
@@ -101,20 +101,13 @@ def _buffer(match: re.Match[str], block: str) -> Buffer:
         operator=operator[1].rpartition("/")[2].partition("[")[0][:100] if operator else "",
         file=source[1] if source else "",
         line=int(source[2]) if source else 0,
-        expansion=_number(padding[1]) if padding else 1.0,
+        expansion=float(padding[1]) if padding else 1.0,
         kind=kind[1].strip() if kind else "",
     )
 
 
 def _bytes(number: str, unit: str) -> int:
     return round(float(number) * _UNITS[unit])
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 1.0
 
 
 POINTS_MIN = 20

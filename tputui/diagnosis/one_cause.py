@@ -2,8 +2,9 @@
 
 An operation whose result has another shape in every step runs on the host, and what takes its result compiles again. A
 function that compiles again and again is compiled no more at the limit. The rest of a function behind a graph break
-compiles for each number that is passed on to it. What changes in the same way at several lines is one batch or one
-number. Steps that wait for their batch in a rhythm are steps that wait.
+compiles for each number that is passed on to it. Programs compile for each shape of a loader's batches. What changes in
+the same way at several lines is one batch or one number. Steps that wait for their batch in a rhythm are steps that
+wait.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tputui.diagnosis.replacements import replacement
 from tputui.diagnosis.rhythm_rules import WAITS
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import Line
-from tputui.telemetry.events import RESULT_OF
+from tputui.telemetry.events import OF_LOADER, RESULT_OF
 
 
 def with_one_verdict_per_cause(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -118,29 +119,30 @@ def _with_one_per_change(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iter
 
 
 def _with_one_per_result(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
-    """The verdicts; those on one such operation are joined to the first of them, with the cost of all."""
-    operators = _operators(run)
+    """The verdicts; those on one such operation, or on the batches of one loader, are joined to the first of them, with
+    the cost of all."""
+    results = _results(run)
     joined: dict[tuple[str, Line], list[Verdict]] = {}
     for verdict in verdicts:
-        for line, operator in operators.items():
-            if _is_about(verdict, line, operator):
-                joined.setdefault((operator, line), []).append(verdict)
+        for line, result in results.items():
+            if _is_about(verdict, line, result):
+                joined.setdefault((result, line), []).append(verdict)
                 break
         else:
             yield verdict
-    for (operator, _), parts in joined.items():
+    for (result, _), parts in joined.items():
         # The compilations first: they cost most, and their line is that of the operation.
         parts.sort(key=lambda part: (part.status != "found", part.rule != "recompile", -(part.lost_s or 0.0)))
-        yield _join(run, replacement(operator), parts)
+        yield _join(run, parts[0].fix if result == OF_LOADER else replacement(result), parts)
 
 
-def _operators(run: DiagnosedRun) -> dict[Line, str]:
-    """The operators whose results made programs compile again, by line."""
+def _results(run: DiagnosedRun) -> dict[Line, str]:
+    """The operators whose results made programs compile again, or `OF_LOADER` for the batches of a loader, by line."""
     return {
-        group.line: change.name.removeprefix(RESULT_OF)
+        group.line: OF_LOADER if change.name.startswith(OF_LOADER) else change.name.removeprefix(RESULT_OF)
         for group in run.evidence.compiles
         for change in group.changes or []
-        if change.name.startswith(RESULT_OF) and group.line.file and not group.warm_up
+        if change.name.startswith((RESULT_OF, OF_LOADER)) and group.line.file and not group.warm_up
     }
 
 

@@ -9,41 +9,34 @@ _MASK = (
 _COUNTS = "one_hot(x, n).sum(0) with a fixed number of classes, or scatter_add into zeros(n)"
 _SORTED = "torch.sort and an index computed from the length"
 _BAG = "torch.nn.Embedding and a mean or sum over the words"
+_ON_HOST = "compute it on the host outside of the step"
+_BIN = "compute the bin of each value, ((x - low) / width).long().clamp(0, n - 1), then one_hot(...).sum(0)"
 _REPLACEMENTS = {
-    "nonzero": f"{_MASK}; its result has another shape in every step",
-    "nonzero_numpy": f"{_MASK}; its result has another shape in every step",
-    "argwhere": f"{_MASK}; its result has another shape in every step",
-    "masked_select": f"{_MASK}; its result has another shape in every step",
-    "masked_scatter": _MASK,
-    "unique": f"{_COUNTS} if only the counts are needed",
-    "_unique": f"{_COUNTS} if only the counts are needed",
-    "_unique2": f"{_COUNTS} if only the counts are needed",
-    "unique_dim": f"{_COUNTS} if only the counts are needed",
-    "unique_consecutive": "compare neighbours (x[1:] != x[:-1]) and sum",
-    "bincount": _COUNTS,
-    "histc": "compute the bin of each value, ((x - low) / width).long().clamp(0, n - 1), then one_hot(...).sum(0)",
-    "histogram": "compute the bin of each value, ((x - low) / width).long().clamp(0, n - 1), then one_hot(...).sum(0)",
-    "median": f"{_SORTED}: x.sort().values[..., (n - 1) // 2]",
-    "nanmedian": _SORTED,
-    "kthvalue": "torch.topk",
-    "mode": _COUNTS,
-    "searchsorted": "(sorted[:, None] < x).sum(0) for a few boundaries",
-    "bucketize": "(boundaries[:, None] < x).sum(0)",
-    "equal": "(a == b).all(), kept on the device and read once per report",
-    "_embedding_bag": _BAG,
-    "_embedding_bag_forward_only": _BAG,
-    "_embedding_bag_backward": _BAG,
-    "_embedding_bag_dense_backward": _BAG,
-    "isin": "(x[:, None] == values).any(1)",
-    "repeat_interleave": "expand and reshape with a fixed number of repetitions",
-    "multinomial": "argmax(logits + gumbel noise) for one sample",
-    "_linalg_eigh": "compute it on the host outside of the step",
-    "linalg_eig": "compute it on the host outside of the step",
-    "linalg_eigvals": "compute it on the host outside of the step",
-    "_linalg_svd": "compute it on the host outside of the step, or use torch.linalg.qr",
-    "linalg_lstsq": "solve the normal equations with torch.linalg.cholesky",
+    operator: substitute
+    for operators, substitute in (
+        ("nonzero nonzero_numpy argwhere masked_select", f"{_MASK}; its result has another shape in every step"),
+        ("masked_scatter", _MASK),
+        ("unique _unique _unique2 unique_dim", f"{_COUNTS} if only the counts are needed"),
+        ("unique_consecutive", "compare neighbours (x[1:] != x[:-1]) and sum"),
+        ("bincount mode", _COUNTS),
+        ("histc histogram", _BIN),
+        ("median", f"{_SORTED}: x.sort().values[..., (n - 1) // 2]"),
+        ("nanmedian", _SORTED),
+        ("kthvalue", "torch.topk"),
+        ("searchsorted", "(sorted[:, None] < x).sum(0) for a few boundaries"),
+        ("bucketize", "(boundaries[:, None] < x).sum(0)"),
+        ("equal", "(a == b).all(), kept on the device and read once per report"),
+        ("_embedding_bag _embedding_bag_forward_only _embedding_bag_backward _embedding_bag_dense_backward", _BAG),
+        ("isin", "(x[:, None] == values).any(1)"),
+        ("repeat_interleave", "expand and reshape with a fixed number of repetitions"),
+        ("multinomial", "argmax(logits + gumbel noise) for one sample"),
+        ("_linalg_eigh linalg_eig linalg_eigvals", _ON_HOST),
+        ("_linalg_svd", f"{_ON_HOST}, or use torch.linalg.qr"),
+        ("linalg_lstsq", "solve the normal equations with torch.linalg.cholesky"),
+    )
+    for operator in operators.split()
 }
-
+"""What to write in place of an operator."""
 
 _AS_TENSOR = "pass the changing number as a tensor on the device"
 _PLACES = "use x.index_select(dim, places) with the places as a tensor on the device"

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import weakref
 from time import perf_counter
 from typing import Any
 
-from tputui.batch_rows import length_of, rows_of
+from tputui.batch_rows import length_of, shapes_of
 from tputui.hooks import evaluation, notes
 from tputui.hooks.notes import ENDLESS, LoaderNotes
+from tputui.observers.loader_batches import MadeAt, of_loader
 
 ENDLESS_FROM = 10**9
 """Examples of an epoch from which a sampler counts as endless."""
+_made_at: weakref.WeakKeyDictionary[Any, MadeAt | None] = weakref.WeakKeyDictionary()
 _loaders: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
 _iterators: weakref.WeakKeyDictionary[Any, LoaderNotes] = weakref.WeakKeyDictionary()
 _fed: dict[tuple[int, int], LoaderNotes] = {}
@@ -29,7 +32,13 @@ _fed: dict[tuple[int, int], LoaderNotes] = {}
 def hook(module: Any) -> None:
     """Notes the batches of `torch.utils.data.DataLoader`; `module` is `torch.utils.data.dataloader`."""
     loader_class, iterator_class = module.DataLoader, module._BaseDataLoaderIter
-    real_iter, real_next = loader_class.__iter__, iterator_class.__next__
+    real_init, real_iter, real_next = loader_class.__init__, loader_class.__iter__, iterator_class.__next__
+
+    @functools.wraps(real_init)
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        real_init(self, *args, **options)
+        with contextlib.suppress(Exception):
+            _made_at[self] = MadeAt.of(sys._getframe(1))
 
     @functools.wraps(real_iter)
     def __iter__(self: Any) -> Any:
@@ -37,7 +46,8 @@ def hook(module: Any) -> None:
         with contextlib.suppress(Exception):
             loader = _loaders.get(self)
             if loader is None:
-                loader = _loaders[self] = LoaderNotes(_length(self))
+                _made_at.setdefault(self, MadeAt.of(sys._getframe(1)))
+                loader = _loaders[self] = _notes_of(self)
             _iterators[iterator] = loader
             _begin_epoch(loader)
         return iterator
@@ -58,7 +68,7 @@ def hook(module: Any) -> None:
                 _took(loader, batch, perf_counter() - began)
         return batch
 
-    loader_class.__iter__, iterator_class.__next__ = __iter__, __next__
+    loader_class.__init__, loader_class.__iter__, iterator_class.__next__ = __init__, __iter__, __next__
 
 
 def hook_xla(module: Any) -> None:
@@ -91,7 +101,15 @@ def hook_xla(module: Any) -> None:
 
 def _fed_loader(loader: Any) -> LoaderNotes:
     key = id(loader), threading.get_ident()
-    return _fed.setdefault(key, LoaderNotes(_length(loader)))
+    return _fed.get(key) or _fed.setdefault(key, _notes_of(loader))
+
+
+def _notes_of(loader: Any) -> LoaderNotes:
+    try:
+        made_at = _made_at.get(loader)
+    except TypeError:  # of a type without weak references
+        made_at = None
+    return LoaderNotes(_length(loader), of_loader(loader, made_at))
 
 
 def _length(loader: Any) -> int | None:
@@ -109,6 +127,8 @@ def _begin_epoch(loader: LoaderNotes) -> None:
 
 def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
     thread = notes.of_thread()
+    shapes = shapes_of(batch)
+    loader.shapes.take(shapes)
     if not evaluation.has_gradients():
         evaluation.begin(thread, has_batch=True)
         evaluation.look_at_modules(thread, loader)
@@ -117,4 +137,4 @@ def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
         # A loader that keeps its iterator for all epochs.
         _begin_epoch(loader)
     loader.num_batches += 1
-    thread.took_batch(loader, rows_of(batch) or 0, waited_s)
+    thread.took_batch(loader, next((shape[0] for shape in shapes if shape), 0), waited_s)

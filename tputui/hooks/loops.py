@@ -18,8 +18,7 @@ from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeGuard
 
-from tputui.observers.user_frames import FRAMES_MAX as STACK_MAX
-from tputui.observers.user_frames import local_variables, user_frames
+from tputui.observers.user_frames import callers, local_variables, user_frames
 
 FRAMES_MAX = 8
 """Calls of the user's code whose loops are read."""
@@ -92,13 +91,9 @@ class LoopWatch:
         self.loop = loop
         self._depth = 0
         """Calls between that of the hook and the outermost one of the function with the loop."""
-        frame: FrameType | None = caller
-        for depth in range(STACK_MAX):
-            if frame is None:
-                break
+        for depth, frame in enumerate(callers(caller)):
             if frame.f_code is loop.code:
                 self._depth = depth
-            frame = frame.f_back
 
     def has_moved(self, caller: FrameType) -> bool:
         """Whether the counter has another value; False if the hook is called on another way."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tputui.hooks.call_sites import UNKNOWN, CallSite
 from tputui.hooks.loops import LoopWatch, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerCreated, Record
+from tputui.observers.loader_batches import LoaderShapes
 
 if TYPE_CHECKING:
     from tputui.hooks.training import HookedTraining
@@ -40,7 +41,10 @@ RECORDS_MAX = 16_384
 
 
 class LoaderNotes:
-    def __init__(self, length: int | None) -> None:
+    """What is known of a loader."""
+
+    def __init__(self, length: int | None, shapes: LoaderShapes) -> None:
+        self.shapes = shapes
         self.length = length
         """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
         self.trains = False

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, made_class
+from tputui.observers.user_frames import callers
 from tputui.reporting.run import Run
 from tputui.telemetry import events as ev
 
@@ -276,14 +277,10 @@ class _Hooks(Harmless):
 def _batch_sizes() -> tuple[int | None, int | None]:
     """Examples of a batch, and of the last one of an epoch if that has fewer, as `fit` has found in its data. Keras
     passes them to no callback."""
-    frame = sys._getframe(1).f_back
-    for _ in range(_CALLERS_MAX):
-        if frame is None:
-            break
+    for frame in callers(sys._getframe(1).f_back, _CALLERS_MAX):
         adapter = getattr(frame.f_locals.get("epoch_iterator"), "data_adapter", None)
         if adapter is not None:
             return adapter.batch_size, adapter.partial_batch_size if adapter.has_partial_batch else None
-        frame = frame.f_back
     return None, None
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from tputui.logs import torch_guards
 from tputui.observers.sinks import CompileReports, attaching, could_not_attach, observes_all, process_sink
-from tputui.observers.user_frames import user_code, user_line
+from tputui.observers.user_frames import callers, user_code, user_line
 from tputui.telemetry.events import (
     CodeFrame,
     CompileLimitReached,
@@ -300,9 +300,5 @@ def _call_at(frame: FrameType | None) -> tuple[CodeType | None, dict[str, Any] |
 
 def _values_at(frame: FrameType | None) -> Iterator[dict[str, Any]]:
     """The local variables of the calls of torch on the stack that compile a function, innermost first."""
-    for _ in range(_FRAMES_MAX):
-        if frame is None:
-            return
-        if frame.f_code.co_filename.endswith("convert_frame.py"):
-            yield frame.f_locals
-        frame = frame.f_back
+    frames = callers(frame, _FRAMES_MAX)
+    return (caller.f_locals for caller in frames if caller.f_code.co_filename.endswith("convert_frame.py"))

@@ -3,7 +3,8 @@
 Once compiled, JAX runs both from C++ without a call of Python, so a steady loop cannot be watched. Therefore a few
 steps are: some time after the newest compilation JAX's C++ caches of calls are emptied, and kept empty for about ten
 steps, so that each call passes through Python. Nothing is compiled again for that. Before, the line of the thread is
-sampled for a second. Both happen once in a process, or a few times if there were too few steps.
+sampled for as long. Both happen once in a process, or a few times if there were too few steps. What the first tenths
+of a second show is only reported if the process ends before the rest.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers.sinks import observes_all, process_sink
-from tputui.observers.user_frames import line_of, user_frames
+from tputui.observers.user_frames import callers, line_of, user_frames
 from tputui.telemetry.events import CodeFrame, DispatchedCalls, DispatchesCounted, DispatchKind
 
-QUIET_S, QUIET_ALL_S = 1.0, 0.2
-"""Time without a compilation after which the steps are a steady loop; the second in a process observed in all steps."""
-SAMPLES, SAMPLE_S = 50, 0.02
+QUIET_S, QUIET_EARLY_S = 1.0, 0.2
+"""Time without a compilation after which the steps are a steady loop; the second for a process that ends soon, or is
+observed in all steps."""
+SAMPLES = 50
 STEPS, STEPS_MIN = 12, 4
 """Steps after which a window ends, and those that it needs."""
 CALLS_MAX, WINDOW_S = 2_000, 3.0
 """Calls and seconds after which it ends at the latest."""
 WINDOWS_MAX, REST_S = 3, 5.0
+CLOSE_S = 0.5
+"""Seconds that the end of a process waits for the report at most."""
 LINES_MAX, NAMES_MAX = 64, 6
 CONSTANT_BYTES = 1 << 10
 """Arrays of the host from which they are compared with those of other steps: not a learning rate."""
@@ -79,12 +83,14 @@ class JaxDispatches:
         self._ended = threading.Event()
         self._programs: Counter[str] = Counter()
         self._frames: dict[tuple[CodeType, int], CodeFrame | None] = {}
-        process_sink.before_close(self._ended.set)
+        self._closing = threading.Event()
+        process_sink.before_close(self._close)
 
     def compiled(self) -> None:
         """The calling thread compiled a program."""
         self._thread, self._compiled_at = threading.get_ident(), perf_counter()
         if self._watcher is None:
+            self._closing.clear()
             self._watcher = threading.Thread(target=self._watch, name="tputui-jax-calls", daemon=True)
             self._watcher.start()
 
@@ -92,27 +98,53 @@ class JaxDispatches:
         """In a forked child, which has no thread that would end a window."""
         self._disarm()
 
+    def _close(self) -> None:
+        """Reports what is known: no more calls will be counted."""
+        self._closing.set()
+        self._ended.set()
+        watcher = self._watcher
+        if watcher is not None and watcher.is_alive():
+            watcher.join(CLOSE_S)
+            self._watcher = None
+
     def _watch(self) -> None:
         with contextlib.suppress(Exception):
+            early: DispatchesCounted | None = None
             for number in range(WINDOWS_MAX):
-                quiet_s = QUIET_ALL_S if observes_all() else QUIET_S
-                while (rest_s := self._compiled_at + quiet_s - perf_counter()) > 0:
-                    time.sleep(rest_s)
-                samples = self._sampled()
-                began = perf_counter()
-                self._arm()
-                try:
-                    self._ended.wait(WINDOW_S)
-                finally:
-                    calls = self._disarm()
-                if self._report(calls, samples, perf_counter() - began) or self._ended.wait(REST_S * 2**number):
-                    return
+                if early is None and not observes_all():
+                    early = self._counted(QUIET_EARLY_S, is_early=True)
+                event = self._counted(QUIET_EARLY_S if observes_all() else QUIET_S)
+                if event is not None or self._closing.wait(REST_S * 2**number):
+                    break
+            if (event := event or early) is not None:
+                process_sink.emit(event)
 
-    def _sampled(self) -> Counter[tuple[CodeType, int]]:
+    def _counted(self, quiet_s: float, *, is_early: bool = False) -> DispatchesCounted | None:
+        """Counts in a window after a time without a compilation; None if there were too few steps. An early one may
+        be of what a program does before its steps, so that it needs calls of a compiled function and no compilation."""
+        while (rest_s := self._compiled_at + quiet_s - perf_counter()) > 0:
+            if self._closing.wait(rest_s):
+                return None
+        compiled_at = self._compiled_at
+        samples = self._sampled(quiet_s / SAMPLES)
+        if self._closing.is_set():
+            return None
+        began = perf_counter()
+        self._arm()
+        try:
+            self._ended.wait(WINDOW_S)
+        finally:
+            calls = self._disarm()
+        event = self._event(calls, samples, perf_counter() - began)
+        is_steady = not is_early or (self._compiled_at == compiled_at and event is not None and event.program)
+        return event if is_steady else None
+
+    def _sampled(self, interval_s: float) -> Counter[tuple[CodeType, int]]:
         """How often the thread was seen at a line."""
         seen: Counter[tuple[CodeType, int]] = Counter()
         for _ in range(SAMPLES):
-            time.sleep(SAMPLE_S)
+            if self._closing.wait(interval_s):
+                break
             user = next(user_frames(sys._current_frames().get(self._thread)), None)
             if user is not None:
                 seen[user.f_code, user.f_lineno] += 1
@@ -208,17 +240,19 @@ class JaxDispatches:
         if len(calls) >= CALLS_MAX:
             self._ended.set()
 
-    def _report(self, calls: list[_Call], samples: Counter[tuple[CodeType, int]], window_s: float) -> bool:
-        """Reports the lines of whole steps; returns whether there were enough."""
+    def _event(
+        self, calls: list[_Call], samples: Counter[tuple[CodeType, int]], window_s: float
+    ) -> DispatchesCounted | None:
+        """The lines of whole steps; None if there were too few."""
         step, whole, steps = _whole_steps(calls)
         if steps < STEPS_MIN:
-            return False
+            return None
         lines: dict[tuple[CodeType, int, DispatchKind], list[_Call]] = {}
         programs = {(call.code, call.line) for call in whole if call.kind is None}
         for call in whole:
             if call.kind is not None:
                 lines.setdefault((call.code, call.line, call.kind), []).append(call)
-        event = DispatchesCounted(
+        return DispatchesCounted(
             t=time.time(),
             runtime="jax",
             program=step,
@@ -239,8 +273,6 @@ class JaxDispatches:
                 if kind != "constant" or len({call.content for call in same}) * 2 <= len(same) >= steps
             ],
         )
-        process_sink.emit(event)
-        return True
 
 
 def _whole_steps(calls: list[_Call]) -> tuple[str, list[_Call], int]:
@@ -266,10 +298,4 @@ def _is_at(array: Any, target: Any) -> bool:
 
 
 def _is_in_put(frame: FrameType | None) -> bool:
-    for _ in range(_FRAMES_MAX):
-        if frame is None:
-            return False
-        if frame.f_code.co_name.endswith("device_put_impl"):
-            return True
-        frame = frame.f_back
-    return False
+    return any(caller.f_code.co_name.endswith("device_put_impl") for caller in callers(frame, _FRAMES_MAX))

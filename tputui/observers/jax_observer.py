@@ -22,16 +22,15 @@ import time
 import weakref
 from collections.abc import Callable
 from functools import partial
-from inspect import getattr_static
 from time import perf_counter
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers import jax_programs
 from tputui.observers.jax_dispatch import JaxDispatches
 from tputui.observers.jax_reads import JaxReads
 from tputui.observers.sinks import CompileReports, attaching, observes_all, process_sink
-from tputui.observers.user_frames import NO_USER_FRAME, UserLine, user_line
+from tputui.observers.user_frames import NO_USER_FRAME, UserLine, callers, code_of, user_line
 from tputui.telemetry.events import (
     ChangedInput,
     CodeFrame,
@@ -372,7 +371,7 @@ class JaxCompiles:
 
     def _is_late(self, name: str, function: Any, line: CodeFrame | None) -> bool:
         """Whether a compilation is not one of the first runs of a program; counts it."""
-        code = _code_of(function)
+        code = code_of(function)
         key: tuple[object, ...] = (name, line.file, line.line) if line is not None else (name,)
         if code is not None and is_users(function):
             key = (code.co_filename, code.co_firstlineno, code.co_name)
@@ -431,15 +430,9 @@ def _changed(explanation: Explanation | None, late: bool) -> list[ChangedInput] 
 
 def _function_at(frame: FrameType | None) -> Any:
     """The function that JAX compiles, from the calls of `jax.jit` on the stack; None if it is not found there."""
-    for _ in range(_FRAMES_MAX):
-        if frame is None:
-            return None
-        if frame.f_code.co_filename.endswith("pjit.py"):
-            function = frame.f_locals.get("fun")
-            if callable(function):
-                return _unwrapped(function)
-        frame = frame.f_back
-    return None
+    frames = callers(frame, _FRAMES_MAX)
+    found = (caller.f_locals.get("fun") for caller in frames if caller.f_code.co_filename.endswith("pjit.py"))
+    return next((_unwrapped(function) for function in found if callable(function)), None)
 
 
 def _unwrapped(function: Any) -> Any:
@@ -454,13 +447,8 @@ def _unwrapped(function: Any) -> Any:
 
 def is_users(function: Any) -> bool:
     """Whether a function is the user's, not an operation of JAX."""
-    code = _code_of(function)
+    code = code_of(function)
     return code is not None and owner_of(code.co_filename) == "user"
-
-
-def _code_of(function: Any) -> CodeType | None:
-    code = getattr(function, "__code__", None) or getattr(getattr_static(function, "__call__", None), "__code__", None)
-    return code if isinstance(code, CodeType) else None
 
 
 _lock = threading.Lock()

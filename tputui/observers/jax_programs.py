@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+from tputui.observers.user_frames import callers
 from tputui.telemetry.events import CodeFrame, ProgramMemory, ProgramObserved, TensorSpec
 
 FRAMES_MAX = 16
@@ -62,13 +63,8 @@ def observed(
 
 
 def _locals(frame: FrameType) -> Iterator[dict[str, Any]]:
-    caller: FrameType | None = frame
-    for _ in range(FRAMES_MAX):
-        if caller is None:
-            return
-        if caller.f_code.co_filename.endswith(("pxla.py", "pjit.py")):
-            yield caller.f_locals
-        caller = caller.f_back
+    frames = callers(frame, FRAMES_MAX)
+    return (caller.f_locals for caller in frames if caller.f_code.co_filename.endswith(("pxla.py", "pjit.py")))
 
 
 def _arrays(values: Iterable[Any]) -> Iterator[Any]:

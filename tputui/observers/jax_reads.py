@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from tputui.observers.loop_counter import LoopCounter
 from tputui.observers.numpy_hook import NumpyHook
 from tputui.observers.sinks import observes_all, process_sink
-from tputui.observers.user_frames import line_of, user_frames
+from tputui.observers.user_frames import callers, line_of, user_frames
 from tputui.telemetry.events import ObservationEnded, SyncObserved
 
 ARMED_AFTER = 6
@@ -351,7 +351,8 @@ def _steady_step_s(times: Sequence[float], reads: _Reads | None) -> float | None
 def _operation(frame: FrameType | None, user: FrameType) -> str:
     """How a value was read: the name of the call that the user's code made."""
     name = ""
-    while frame is not None and frame is not user:
-        name = frame.f_code.co_name
-        frame = frame.f_back
+    for caller in callers(frame):
+        if caller is user:
+            break
+        name = caller.f_code.co_name
     return _OPERATIONS.get(name, f"{name}()" if name else "read")

@@ -17,7 +17,7 @@ from time import perf_counter
 from types import CodeType, FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from tputui.observers.user_frames import is_user_file
+from tputui.observers.user_frames import callers, is_user_file
 
 FRAMES_MAX = 60
 """Calls whose loops are counted, from the innermost one."""
@@ -56,7 +56,7 @@ class LoopCounter:
         self.is_counting = sys.gettrace() is None
         if not self.is_counting:
             return
-        for caller in _callers(frame):
+        for caller in callers(frame, FRAMES_MAX):
             self._frames.append(caller)
             caller.f_trace = self._on_event
         sys.settrace(self._on_call)
@@ -81,7 +81,7 @@ class LoopCounter:
         loops of the user count.
         """
         around = 0
-        for caller in _callers(frame):
+        for caller in callers(frame, FRAMES_MAX):
             for loop in loops_of(caller.f_code):
                 if loop.first <= caller.f_lasti <= loop.last:
                     around = max(around, self._counts[caller.f_code, loop.line])
@@ -172,12 +172,3 @@ def _called(frame: FrameType, line: int) -> Iterator[Any]:
 def _is_compiled(value: Any) -> bool:
     """Whether a value is a compiled function, such as `jax.jit` and its wrappers in other libraries return."""
     return "jit" in type(value).__name__.lower()
-
-
-def _callers(frame: FrameType) -> Iterator[FrameType]:
-    caller: FrameType | None = frame
-    for _ in range(FRAMES_MAX):
-        if caller is None:
-            return
-        yield caller
-        caller = caller.f_back

@@ -6,8 +6,8 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from inspect import CO_OPTIMIZED
-from types import FrameType
+from inspect import CO_OPTIMIZED, getattr_static
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers.source_code import source_code
@@ -41,14 +41,24 @@ def is_user_file(file: str) -> bool:
     return _owner_of(file) == "user"
 
 
-def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frames of the user's code among a frame and its callers, innermost first."""
-    for _ in range(FRAMES_MAX):
+def callers(frame: FrameType | None, most: int = FRAMES_MAX) -> Iterator[FrameType]:
+    """A frame and those of its callers, innermost first, as many as `most`."""
+    for _ in range(most):
         if frame is None:
             return
-        if is_user_file(frame.f_code.co_filename):
-            yield frame
+        yield frame
         frame = frame.f_back
+
+
+def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """The frames of the user's code among a frame and its callers, innermost first."""
+    return (caller for caller in callers(frame) if is_user_file(caller.f_code.co_filename))
+
+
+def code_of(function: Any) -> CodeType | None:
+    """The code of a function, or of an object that is called; None if it is not written in Python."""
+    code = getattr(function, "__code__", None) or getattr(getattr_static(function, "__call__", None), "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def user_line(frame: FrameType | None) -> UserLine:

@@ -11,7 +11,7 @@ from math import prod
 from types import FrameType
 from typing import Any
 
-from tputui.observers import user_frames, xla_graph
+from tputui.observers import loader_batches, user_frames, xla_graph
 from tputui.observers.user_frames import UserLine
 from tputui.observers.xla_runtime import CallScopes, XlaRuntime
 from tputui.observers.xla_window import SizedCall
@@ -111,6 +111,8 @@ class ProgramInspector:
             newest = changed[0]
             line = self._lines[place.key]
             changed = [ChangedInput(name=RESULT_OF + operator, before=newest.before, now=newest.now)]
+        elif changed and (at_loader := loader_batches.explain(changed)) is not None:
+            return at_loader
         return line, changed
 
     def _compare(self, place: Place) -> tuple[UserLine, list[ChangedInput] | None]:

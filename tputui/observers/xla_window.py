@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from tputui.observers.sinks import ResettableTotal
-from tputui.observers.user_frames import FRAMES_MAX, NO_USER_FRAME, UserLine, line_of, owner
+from tputui.observers.user_frames import NO_USER_FRAME, UserLine, callers, line_of, owner
 from tputui.observers.xla_graph import Reason
 from tputui.observers.xla_runtime import SCALAR_READS, Call, Calls, CallScopes, XlaRuntime
 from tputui.telemetry.events import CodeFrame, FallbackObserved, ObservationEnded, StepPrograms, SyncObserved
@@ -277,10 +277,7 @@ class XlaWindow:
             if is_copy and (name != "to" or not _is_on_xla((result,))):
                 reads = reads or 1
             newly_compiled = max(0, runtime.compiled() - compiled)
-            fallen = self._fallen()
-            if reads or newly_compiled or fallen:
-                self._find_sized(result, newly_compiled, fallen, frame)
-                self._record(name, reads, newly_compiled, fallen, seconds, transfers, frame)
+            self._record(name, result, reads, newly_compiled, self._fallen(), seconds, transfers, frame)
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
             self.error = error
         return result
@@ -303,9 +300,7 @@ class XlaWindow:
             if is_read and name in _COPIES and (name != "to" or not _is_on_xla((result,))):
                 reads = 1
             newly_compiled = self._compiled_between(began_t, time.time()) if self._runtime.compiled() > compiled else 0
-            if reads or newly_compiled or fallen:
-                self._find_sized(result, newly_compiled, fallen, frame)
-                self._record(name, reads, newly_compiled, fallen, seconds, None, frame)
+            self._record(name, result, reads, newly_compiled, fallen, seconds, None, frame)
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
             self.error = error
         return result
@@ -421,6 +416,7 @@ class XlaWindow:
     def _record(
         self,
         name: str,
+        result: Any,
         reads: int,
         compiled: int,
         fallen: dict[str, int],
@@ -428,6 +424,9 @@ class XlaWindow:
         transfers: int | None,
         frame: FrameType,
     ) -> None:
+        if not (reads or compiled or fallen):
+            return
+        self._find_sized(result, compiled, fallen, frame)
         line = _line_at(frame)
         if line is None:
             self.own_reads += reads
@@ -496,15 +495,12 @@ def _is_on_xla(values: Any) -> bool:
 
 def _line_at(frame: FrameType | None) -> UserLine | None:
     """The innermost line of the user; None if tputui itself called torch."""
-    for _ in range(FRAMES_MAX):
-        if frame is None:
-            break
-        whose = owner(frame)
+    for caller in callers(frame):
+        whose = owner(caller)
         if whose == "tputui":
             return None
         if whose == "user":
-            return line_of(frame)
-        frame = frame.f_back
+            return line_of(caller)
     return UserLine(None, NO_USER_FRAME)
 
 

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 net = Net()
 data = TensorDataset(torch.randn(200, FEATURES), torch.randint(CLASSES, (200,)))
-loader = pl.MpDeviceLoader(DataLoader(data, batch_size=16), net.device)
+loader = pl.MpDeviceLoader(DataLoader(data, batch_size=16), net.device)  # hint: recompile
 for _ in range(3):
-    for x, y in loader:  # hint: recompile
+    for x, y in loader:
         net.update(net.loss(x, y))

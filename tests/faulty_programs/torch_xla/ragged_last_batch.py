@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 net = Net()
 data = TensorDataset(torch.randn(200, FEATURES), torch.randint(CLASSES, (200,)))
 for _ in range(3):
-    for x, y in DataLoader(data, batch_size=16, shuffle=True):
+    for x, y in DataLoader(data, batch_size=16, shuffle=True):  # hint: recompile
         x, y = x.to(net.device), y.to(net.device)
         net.update(net.loss(x, y))
-        torch_xla.sync()  # hint: recompile
+        torch_xla.sync()

@@ -30,12 +30,16 @@ RESULT_OF = "the result of "
 """Begins the name of a change that follows from the values of an operation: `the result of nonzero`."""
 
 
+OF_LOADER = "the loader's "
+"""Begins the name of a change that is one of the batches of a data loader: `the loader's tokens`."""
+
+
 class ChangedInput(msgspec.Struct, frozen=True, kw_only=True):
     """An input of a program that differs from the one of an earlier compilation."""
 
     name: Name
     """Name of the argument, or its position, as far as the runtime reports it; `the result of nonzero` if the shape
-    follows from values in the same step."""
+    follows from values in the same step, `the loader's tokens` if it is that of a batch."""
     before: NamedValue
     """Type and shape as `f32[8,28]`, or the value of a constant; empty if it is new."""
     now: NamedValue
