@@ -207,6 +207,15 @@ def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_st
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
+def test_the_last_of_epochs_too_short_to_be_told_apart_is_exact(tmp_path: Path) -> None:
+    script = told(tmp_path, "swiftly")
+    last = script.snapshot.epochs[-1]
+    assert (last.epoch, last.step, script.snapshot.epoch) == (9 * STEPS, 9 * STEPS, 9 * STEPS)
+    assert last.train["loss"].avg == pytest.approx(script.printed["loss"][-1])
+    assert script.snapshot.step_s is not None
+    assert script.snapshot.step_s > 1e-5
+
+
 @pytest.mark.parametrize(("way", "plans"), [("folds", {(6, 3)}), ("search", {(2, 3), (4, 3), (6, 3)})])
 def test_trainings_one_after_the_other_count_on(tmp_path: Path, way: str, plans: set[tuple[int, int]]) -> None:
     script = told(tmp_path, way)

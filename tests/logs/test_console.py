@@ -469,6 +469,14 @@ def test_lines_below_a_test_are_of_it_until_training_goes_on() -> None:
     }  # fmt: skip
 
 
+def test_a_test_beside_a_validation_is_another_metric() -> None:
+    text = "epoch 1 train loss 0.5\nValidation: loss: 0.75, accuracy: 0.5\nTest results: loss: 0.625, accuracy: 0.25"
+    assert series(text) == {
+        "train_loss": [(None, 0.5)], "valid/loss": [(None, 0.75)], "valid/accuracy": [(None, 0.5)],
+        "test_loss": [(None, 0.625)], "test_accuracy": [(None, 0.25)],
+    }  # fmt: skip
+
+
 def test_an_evaluation_in_parts_has_the_means_of_its_last_line_or_its_summary() -> None:
     text = "Epoch: [0][5/9]\tLoss 3.0 (3.5)\nTest: [1/2]\tLoss 2.0 (2.5)\tAcc@1 1.0 (1.5)\n"
     text += "Test: [2/2]\tLoss 2.0 (2.25)\tAcc@1 1.0 (2.5)\n *   Acc@1 2.75\nEpoch: [1][5/9]\tLoss 1.0 (1.5)"

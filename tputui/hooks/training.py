@@ -65,9 +65,10 @@ class HookedTraining:
         self._unsure: tuple[float, int] | None = None
         """When a mode began that may be no evaluation, and the bytes of output before."""
 
-    def report(self, *, is_last: bool = False, decides: bool = False) -> None:
+    def report(self, *, is_last: bool = False, decides: bool = False, ends_pass: bool = False) -> None:
         """Reports the steps that were noted, as far as their losses are known. With `is_last` also those whose losses
-        wait on a device. `decides`: a part of the training is over, so it is known which losses there are."""
+        wait on a device. `decides`: a part of the training is over, so it is known which losses there are; `ends_pass`:
+        after the newest step, so that its pass of the loop counts."""
         run, records = self._run, self._notes.take(is_last=is_last, waits=is_last or decides)
         if run is not None and was_asked():
             run = self._run = None
@@ -83,7 +84,10 @@ class HookedTraining:
                 steps, self._waiting = self._waiting, []
                 if waited_s := sum(step.waited_s for step in steps):
                     run.waited_for_data(waited_s)
-                for step in steps:
+                last = self._steps_of_last_pass(len(steps)) if ends_pass else 0
+                for place, step in enumerate(steps):
+                    if last and place == len(steps) - last:
+                        self._go_to_last_pass(run, last)
                     self._report_step(run, step)
                 for metrics in self._others.values():
                     metrics.write(all_values=is_last)
@@ -93,11 +97,30 @@ class HookedTraining:
 
     def end(self, *, is_done: bool) -> None:
         """Reports the rest; `is_done`: no error and no request ended the training, so that its last epoch is whole."""
-        self.report(is_last=True)
+        if is_done:
+            self.end_evaluation()
+        self.report(is_last=True, ends_pass=is_done)
         if self._run is not None and is_done:
             loader, end = self._notes.loader, self._loops[0].end if self._loops else None
             is_counted = end is None or (loader is not None and loader.has_epochs)
             self._leave_epoch(1 if is_counted else (end or 0) - self._loops[0].value)
+
+    def _steps_of_last_pass(self, num_new: int) -> int:
+        """How many of the new steps, which are not reported yet, are the last pass of a loop over epochs, if it passed
+        several times since the newest look at it; 0 if that is not certain."""
+        loop, per_pass = self._loops[0] if self._loops else None, self._steps_planned
+        if loop is None or self._epoch is None or not loop.counts_epochs or self._is_estimated or not per_pass:
+            return 0
+        num_passes, rest = divmod(self._num_steps + num_new - self._steps_before, per_pass)
+        is_inside = loop.end is None or loop.value + num_passes <= loop.end
+        return per_pass if not rest and num_passes > 1 and is_inside and per_pass <= num_new else 0
+
+    def _go_to_last_pass(self, run: Run, num_steps: int) -> None:
+        """Ends the epoch that stands for all passes since the newest look but the last one, which begins."""
+        num_passes = (self._num_steps - self._steps_before) // num_steps
+        self._leave_epoch(num_passes)
+        self._loops = [self._loops[0]._replace(value=self._loops[0].value + num_passes), *self._loops[1:]]
+        self._enter_epoch(run)
 
     def _report_step(self, run: Run, step: TrainingStep) -> None:
         self._num_steps += 1
@@ -237,7 +260,7 @@ class HookedTraining:
         if is_short and not has_batch:
             self._unsure = time.time(), run.printed_bytes() or 0
             return
-        self.report(decides=True)
+        self.report(decides=True, ends_pass=True)
         self._evaluation = run.phase("evaluate")
         self._evaluation.__enter__()
 
@@ -245,7 +268,7 @@ class HookedTraining:
         """Training goes on."""
         unsure, self._unsure = self._unsure, None
         if unsure is not None and self._run is not None and (self._run.printed_bytes() or 0) > unsure[1]:
-            self.report(decides=True)
+            self.report(decides=True, ends_pass=True)
             self._run.evaluated(*unsure)
             self._notes.look_again()
         evaluation, self._evaluation = self._evaluation, None

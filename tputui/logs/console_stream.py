@@ -40,8 +40,10 @@ from tputui.logs.console_lines import (
 from tputui.logs.console_progress import NOTHING_REPORTED, PrintedProgress
 from tputui.logs.console_tables import PrintedBox, PrintedTable, Row, is_rule
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, LoggedValue, form, step_number
-from tputui.logs.tags import choice_rank
+from tputui.logs.tags import choice_rank, is_test
 
+_TEST_HEAD = re.compile(r"test(?:ing)?\b")
+_VALIDATION_HEAD = re.compile(r"val(?:id\w{0,7})?\b")
 _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
 _XLA_DEVICE = re.compile(
     r"(?<!\w)(?:Device=(?:xla|tpu):|(?<=training on )xla:)(\d{1,6})(?:/(\d{1,6}))?(?!\w)", re.IGNORECASE
@@ -84,6 +86,8 @@ class Stream:
         self._evaluated: dict[str, LoggedValue] = {}
         """Values of an evaluation that goes on, by tag; those of its last line count."""
         self._evaluated_to = 0
+        self._validates = False
+        """Whether an evaluation was printed that is not called a test, so that a test is another one."""
         """Newest position in it."""
         self._templates: dict[str, str] = {}
         """The template of the lines that have a name, by name."""
@@ -301,9 +305,12 @@ class Stream:
             self._in_evaluation = self._in_evaluation or line.split == "valid" or not self._evaluates
         step = self.progress.step if has_training else self.progress.step_of(suffix, position)
         suffix = "" if suffix == "/rank0" else suffix
+        tests, has_name = _TEST_HEAD.match(line.head) is not None, any(_is_validation(field.name) for field in fields)
+        self._validates = self._validates or has_name or _VALIDATION_HEAD.match(line.head) is not None
+        prefix = "test_" if tests and self._validates else "valid/"
         values = [
             LoggedValue(
-                (field.name if split_of(field.name) == "valid" else f"valid/{field.name}") + suffix,
+                (field.name if split_of(field.name) == "valid" else f"{prefix}{field.name}") + suffix,
                 step,
                 t,
                 field.value if field.mean is None else field.mean,
@@ -484,6 +491,10 @@ def without_core(text: str) -> tuple[str, str, int | None]:
 def _is_header(text: str) -> bool:
     """Whether what is before a dictionary is at most the header of a logger."""
     return not without_header(text).removesuffix(">> ").strip() or text.endswith(" >> ")
+
+
+def _is_validation(name: str) -> bool:
+    return split_of(name) == "valid" and not is_test(name)
 
 
 def _is_context(name: str) -> bool:

@@ -154,7 +154,9 @@ class StepPace:
             num_steps = steps - self._steps_before
             if num_steps <= 0:
                 return None
-            spent_s = max(at - self._reported_at - self._paused_s, _MIN_S)
+            spent_s = at - self._reported_at
+            # A step that is reported late may have ended before the pause.
+            spent_s = max(spent_s - self._paused_s * (self._paused_s < spent_s), _MIN_S)
             data_s = None
             if self._data_s is not None:
                 # The rest is of the next step, which has not ended.
