@@ -48,6 +48,7 @@ SOCKET = "TESTS_TORCH_TEMPLATE"
 """Environment variable with how the paths begin of the sockets at which the templates of a session listen."""
 _OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_")
 """How the names begin of the environment variables that Python reads only as it starts."""
+_TESTS = Path(__file__).parents[1]
 _STARTS_TRAINING = frozenset({"run", "rehearse", "try", "folds", "predict", "attach", "serve"})
 """Commands whose copies have torch imported for what they start. A supervisor knows viewers by their command line."""
 _HEADER_BYTES = 8
@@ -213,16 +214,11 @@ def run_tputui(
 
 
 def _own(env: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in env.items()
-        if name.startswith(_OF_THE_INTERPRETER) and (name != "PYTHONPATH" or _changes_start(value))
-    }
-
-
-def _changes_start(python_path: str) -> bool:
-    """Whether Python imports something of these folders as it starts; only entries for imports, copies have as well."""
-    return any(Path(folder, "sitecustomize.py").exists() for folder in python_path.split(os.pathsep) if folder)
+    """Of an environment, what a copy cannot have; the folder with the tests can be put on its import path."""
+    own = {name: value for name, value in env.items() if name.startswith(_OF_THE_INTERPRETER)}
+    if own.get("PYTHONPATH") == str(_TESTS):
+        del own["PYTHONPATH"]
+    return own
 
 
 def _read_to_the_end(descriptors: list[int], deadline: float) -> list[str]:
