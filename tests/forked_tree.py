@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import gc
+import io
 import os
 import runpy
 import signal
@@ -53,6 +55,7 @@ def _become(module: str, arguments: list[str], env: dict[str, str] | None, kept:
             os.environ.clear()
             os.environ.update(env)
         set_command_line([sys.executable, "-P", "-m", module, *arguments])
+        _renew_output()
         code = run_as_main(module, arguments)
     except BaseException:
         traceback.print_exc()
@@ -78,8 +81,22 @@ def _leave_the_parent(kept: set[int]) -> None:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # `subprocess` has restored what each interpreter ignores from its start.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.disable()
     atexit._clear()
     gc.enable()
+
+
+def _renew_output() -> None:
+    """Of the parent's, which may hold what was not printed yet, nothing is printed here; a new one is set up like it,
+    or as the environment has it."""
+    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    raw = io.FileIO(1, "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        raw if is_unbuffered else io.BufferedWriter(raw), errors=sys.stdout.errors, write_through=is_unbuffered
+    )
 
 
 if __name__ == "__main__":
