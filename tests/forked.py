@@ -49,8 +49,10 @@ SOCKET = "TESTS_TORCH_TEMPLATE"
 _OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_")
 """How the names begin of the environment variables that Python reads only as it starts."""
 _TESTS = Path(__file__).parents[1]
-_STARTS_TRAINING = frozenset({"run", "rehearse", "try", "folds", "predict", "attach", "serve"})
-"""Commands whose copies have torch imported for what they start. A supervisor knows viewers by their command line."""
+_STARTS_ENGINE = frozenset({"run", "rehearse", "try", "folds", "predict"})
+"""Commands whose copies have torch imported for what they start, unless that is a command of the user."""
+_VIEWS = frozenset({"attach", "serve"})
+"""Commands in new processes: a supervisor knows viewers by their command line, and most copies have the template's."""
 _HEADER_BYTES = 8
 _COMMAND_LINE_BYTES = 4096
 """Room for the command lines of copies, besides that of the template."""
@@ -196,15 +198,17 @@ def run_tputui(
     needs an interpreter of its own. `env` is all of its environment.
     """
     words = ["tputui", *arguments]
-    if _own(env) != _own(os.environ):
+    starts_engine = not _STARTS_ENGINE.isdisjoint(arguments)
+    is_for_itself = not _VIEWS.isdisjoint(arguments) or (starts_engine and "--" in arguments)
+    if is_for_itself or _own(env) != _own(os.environ):
         return subprocess.run(
             [sys.executable, "-P", "-m", *words], cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=timeout, check=False,
         )  # fmt: skip
-    if _STARTS_TRAINING.isdisjoint(arguments):
-        process = PipedProcess("tputui", [*arguments], cwd=cwd, env=env, of="commands")
-    else:
+    if starts_engine:
         process = PipedProcess("tests.forked_tree", words, cwd=cwd, env=env)
+    else:
+        process = PipedProcess("tputui", [*arguments], cwd=cwd, env=env, of="commands")
     try:
         out, err = process.communicate(timeout)
         return subprocess.CompletedProcess(words, process.wait(timeout), out, err)
