@@ -4,18 +4,21 @@ A copy of a template runs a module as `python -P -m MODULE` would, with an envir
 its own. There are two templates. The imports of the runtime take 7 s of processor time in each training process, nearly
 all of it inside torch: one template imports that part and nothing of ours. The other one has the commands of tputui,
 whose imports take most of the time of a command. The processes of xdist share the templates: the first that needs a
-copy starts one, and it ends with the last of them.
+copy starts one, and it ends with the last of them. What the kernel shows of a copy is the environment of the template,
+and its command line unless `set_command_line` is called.
 """
 
 from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import fcntl
 import gc
 import importlib
 import io
 import json
+import math
 import os
 import pkgutil
 import runpy
@@ -45,9 +48,14 @@ SOCKET = "TESTS_TORCH_TEMPLATE"
 """Environment variable with how the paths begin of the sockets at which the templates of a session listen."""
 _OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_")
 """How the names begin of the environment variables that Python reads only as it starts."""
-_STARTS_TRAINING = frozenset({"run", "rehearse", "try", "folds", "predict", "attach", "serve"})
-"""Commands in new processes: a supervisor knows viewers by their command line, and a copy has that of the template."""
+_TESTS = Path(__file__).parents[1]
+_STARTS_ENGINE = frozenset({"run", "rehearse", "try", "folds", "predict"})
+"""Commands whose copies have torch imported for what they start, unless that is a command of the user."""
+_VIEWS = frozenset({"attach", "serve"})
+"""Commands in new processes: a supervisor knows viewers by their command line, and most copies have the template's."""
 _HEADER_BYTES = 8
+_COMMAND_LINE_BYTES = 4096
+"""Room for the command lines of copies, besides that of the template."""
 _NUM_STREAMS = 3
 
 
@@ -63,9 +71,10 @@ class Process:
         env: Mapping[str, str],
         streams: list[int],
         of: TemplateName = "torch",
+        start_new_session: bool = False,
     ) -> None:
         """Starts `module` with these arguments; `streams` become its standard input, output and error."""
-        message = json.dumps([module, arguments, str(cwd), dict(env)]).encode()
+        message = json.dumps([module, arguments, str(cwd), dict(env), start_new_session]).encode()
         self._answers, theirs = socket.socketpair()
         with theirs:
             descriptors = array.array("i", [*streams, theirs.fileno()])
@@ -108,6 +117,51 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
 
+class PipedProcess(Process):
+    """A copy without input, whose output is read, used like `subprocess.Popen` with pipes and text."""
+
+    def __init__(
+        self,
+        module: str,
+        arguments: list[str],
+        *,
+        cwd: Path | None,
+        env: Mapping[str, str],
+        of: TemplateName = "torch",
+        start_new_session: bool = False,
+    ) -> None:
+        (out, into_out), (err, into_err) = os.pipe(), os.pipe()
+        self.stdout = os.fdopen(out)
+        self.stderr = os.fdopen(err)
+        try:
+            with open(os.devnull, "rb") as nothing:
+                streams = [nothing.fileno(), into_out, into_err]
+                super().__init__(
+                    module, arguments, cwd=cwd or Path.cwd(), env=env, streams=streams, of=of,
+                    start_new_session=start_new_session,
+                )  # fmt: skip
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(into_out)
+            os.close(into_err)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it printed, once it and its output have ended; only once. Raises `subprocess.TimeoutExpired`."""
+        deadline = time.monotonic() + timeout if timeout is not None else math.inf
+        readable = [stream.fileno() for stream in (self.stdout, self.stderr) if not stream.closed]
+        out, err = _read_to_the_end(readable, deadline) if readable else ("", "")
+        self.close()
+        self.wait(timeout)
+        return out, err
+
+    def close(self) -> None:
+        """Reads no more of its output."""
+        self.stdout.close()
+        self.stderr.close()
+
+
 def run(
     module: str,
     *arguments: str,
@@ -144,37 +198,40 @@ def run_tputui(
     needs an interpreter of its own. `env` is all of its environment.
     """
     words = ["tputui", *arguments]
-    if _own(env) != _own(os.environ) or not _STARTS_TRAINING.isdisjoint(arguments):
+    starts_engine = not _STARTS_ENGINE.isdisjoint(arguments)
+    is_for_itself = not _VIEWS.isdisjoint(arguments) or (starts_engine and "--" in arguments)
+    if is_for_itself or _own(env) != _own(os.environ):
         return subprocess.run(
             [sys.executable, "-P", "-m", *words], cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=timeout, check=False,
         )  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        nothing = stack.enter_context(open(os.devnull, "rb"))
-        (out, into_out), (err, into_err) = os.pipe(), os.pipe()
-        for readable in (out, err):
-            stack.callback(os.close, readable)
-        try:
-            streams = [nothing.fileno(), into_out, into_err]
-            process = Process("tputui", [*arguments], cwd=cwd or Path.cwd(), env=env, streams=streams, of="commands")
-        finally:
-            os.close(into_out)
-            os.close(into_err)
-        stack.callback(process.kill)
-        printed = _read_to_the_end([out, err], time.monotonic() + timeout)
-        return subprocess.CompletedProcess(words, process.wait(timeout), printed[out], printed[err])
+    if starts_engine:
+        process = PipedProcess("tests.forked_tree", words, cwd=cwd, env=env)
+    else:
+        process = PipedProcess("tputui", [*arguments], cwd=cwd, env=env, of="commands")
+    try:
+        out, err = process.communicate(timeout)
+        return subprocess.CompletedProcess(words, process.wait(timeout), out, err)
+    finally:
+        process.kill()
+        process.close()
 
 
 def _own(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(_OF_THE_INTERPRETER)}
+    """Of an environment, what a copy cannot have; the folder with the tests can be put on its import path."""
+    own = {name: value for name, value in env.items() if name.startswith(_OF_THE_INTERPRETER)}
+    if own.get("PYTHONPATH") == str(_TESTS):
+        del own["PYTHONPATH"]
+    return own
 
 
-def _read_to_the_end(descriptors: list[int], deadline: float) -> dict[int, str]:
+def _read_to_the_end(descriptors: list[int], deadline: float) -> list[str]:
     """The texts of pipes, once no process can write to them any more. Raises `subprocess.TimeoutExpired`."""
     chunks: dict[int, list[bytes]] = {descriptor: [] for descriptor in descriptors}
     is_open = set(descriptors)
     while is_open:
-        ready, _, _ = select.select([*is_open], [], [], max(0.0, deadline - time.monotonic()))
+        left_s = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([*is_open], [], [], left_s)
         if not ready:
             raise subprocess.TimeoutExpired("tputui", deadline)
         for descriptor in ready:
@@ -182,7 +239,7 @@ def _read_to_the_end(descriptors: list[int], deadline: float) -> dict[int, str]:
             chunks[descriptor].append(chunk)
             if not chunk:
                 is_open.remove(descriptor)
-    return {descriptor: io.TextIOWrapper(io.BytesIO(b"".join(read))).read() for descriptor, read in chunks.items()}
+    return [io.TextIOWrapper(io.BytesIO(b"".join(read))).read() for read in chunks.values()]
 
 
 _connected: dict[TemplateName, socket.socket] = {}
@@ -212,6 +269,7 @@ def _start_template(name: TemplateName, path: Path) -> None:
         listener.bind(str(path))
         listener.listen()
         command = [sys.executable, "-P", "-m", __name__, name, str(listener.fileno()), str(path)]
+        command.append(" " * _COMMAND_LINE_BYTES)
         _started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[listener.fileno()]))
 
 
@@ -240,6 +298,7 @@ class _Asked(NamedTuple):
     arguments: list[str]
     cwd: str
     env: dict[str, str]
+    starts_new_session: bool
 
 
 class _Template:
@@ -319,7 +378,9 @@ class _Template:
 
 
 def _become(asked: _Asked) -> None:
-    """Gives a copy its streams, directory and environment."""
+    """Gives a copy its streams, directory, environment and session."""
+    if asked.starts_new_session:
+        os.setsid()
     for number, descriptor in enumerate(asked.streams):
         os.dup2(descriptor, number)
         os.close(descriptor)
@@ -329,6 +390,17 @@ def _become(asked: _Asked) -> None:
     time.tzset()
     added = asked.env.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [entry for entry in added if entry and entry not in sys.path]
+
+
+def set_command_line(words: list[str]) -> None:
+    """Has the kernel show this as the command line of this copy. Empty words follow it."""
+    with open("/proc/self/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    # proc(5): arg_start and arg_end, fields 48 and 49, of which the name in parentheses is the second.
+    begin, end = int(fields[45]), int(fields[46])
+    text = b"\0".join(map(os.fsencode, words)) + b"\0"
+    assert len(text) <= end - begin, f"{len(text)} bytes of command line"
+    ctypes.memmove(begin, text.ljust(end - begin, b"\0"), end - begin)
 
 
 def run_as_main(module: str, arguments: list[str]) -> Any:
@@ -346,7 +418,7 @@ def run_as_main(module: str, arguments: list[str]) -> Any:
 
 def main() -> None:
     """Entry point of a template process."""
-    of, descriptor, path = sys.argv[1:]
+    of, descriptor, path = sys.argv[1:4]
     listener = socket.socket(fileno=int(descriptor))
     listener.set_inheritable(False)
     for name in _OF_TORCH if of == "torch" else _of_commands():

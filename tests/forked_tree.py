@@ -1,15 +1,17 @@
 """A program that starts others with torch imported: `forked.run("tests.forked_tree", MODULE, ARGUMENT...)`.
 
 The program is a copy of the template of `tests.forked`, and what it would start as `python -P -m` a training process or
-another one of the engine is a copy of it in turn. All run what they always run. What the kernel shows of them is
-different: their command line is that of the template.
+another one of the engine is a copy of it in turn, as is the supervisor that it starts. All run what they always run,
+with the command line that they always have. What the kernel shows as their environment is that of the template.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import gc
+import io
 import os
 import runpy
 import signal
@@ -20,10 +22,18 @@ import traceback
 from functools import partial
 from typing import Any
 
-from tests.forked import run_as_main
+from tests.forked import run_as_main, set_command_line
 
-COPIED = ("engine", "engine.rank", "engine.commands.export", "engine.commands.predict")
-"""Modules that import torch."""
+COPIED = (
+    "engine",
+    "engine.rank",
+    "engine.commands.describe",
+    "engine.commands.export",
+    "engine.commands.predict",
+    "engine.launch",
+    "tputui.supervise",
+)
+"""Modules that import torch, and those that start the engine."""
 
 
 class Popen(subprocess.Popen[bytes]):
@@ -44,6 +54,8 @@ def _become(module: str, arguments: list[str], env: dict[str, str] | None, kept:
         if env is not None:
             os.environ.clear()
             os.environ.update(env)
+        set_command_line([sys.executable, "-P", "-m", module, *arguments])
+        _renew_output()
         code = run_as_main(module, arguments)
     except BaseException:
         traceback.print_exc()
@@ -69,11 +81,26 @@ def _leave_the_parent(kept: set[int]) -> None:
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # `subprocess` has restored what each interpreter ignores from its start.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.disable()
     atexit._clear()
     gc.enable()
+
+
+def _renew_output() -> None:
+    """Of the parent's, which may hold what was not printed yet, nothing is printed here; a new one is set up like it,
+    or as the environment has it."""
+    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    raw = io.FileIO(1, "w", closefd=False)
+    sys.stdout = io.TextIOWrapper(
+        raw if is_unbuffered else io.BufferedWriter(raw), errors=sys.stdout.errors, write_through=is_unbuffered
+    )
 
 
 if __name__ == "__main__":
     subprocess.Popen = Popen  # type: ignore[assignment, misc]
     del sys.argv[0]
+    set_command_line([sys.executable, "-P", "-m", *sys.argv])
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests import forked
 from tests.cli.helpers import CommandResult
 from tests.deadline import DEADLINE_S
 from tests.supervise.harness import events_in, is_running, wait_for
@@ -17,7 +18,7 @@ from tputui.telemetry import events as ev
 class LiveRun:
     """A running run, and the viewer that started it."""
 
-    def __init__(self, run_dir: Path, viewer: subprocess.Popen[str]) -> None:
+    def __init__(self, run_dir: Path, viewer: subprocess.Popen[str] | forked.PipedProcess) -> None:
         self.dir = run_dir
         self.viewer = viewer
 
@@ -45,7 +46,7 @@ class LiveRun:
     def left(self) -> CommandResult:
         """The output of the viewer, after it has ended."""
         out, err = self.viewer.communicate(timeout=DEADLINE_S)
-        return CommandResult(self.viewer.returncode, out, err)
+        return CommandResult(self.viewer.wait(), out, err)
 
     def gone(self) -> None:
         """Waits until no process of the run is alive."""

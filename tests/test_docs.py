@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks import code_size
 from tests import recorded
+from tests.cli.helpers import tputui
 from tests.deadline import DEADLINE_S
 from tests.engine.workers import make, runs_to_end
 from tputui.cli import main
@@ -201,9 +202,7 @@ def test_task_example_trains_and_predicts(tmp_path: Path) -> None:
     run = runs_to_end(make(tmp_path, "first", overrides, text=toml.group(1), cwd=tmp_path))
     (epoch,) = run.all(events.EpochEnded)
     assert [picture.name for picture in run.one(events.PicturesKept).pictures] == ["input", "mask"]
-    command = [sys.executable, "-P", "-m", "tputui", "predict", str(run.dir), "--split", "valid", "--json"]
-    output = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=True
-    ).stdout
-    figures = json.loads(output)["figures"]
+    predicted = tputui("predict", run.dir, "--split", "valid", "--json", cwd=tmp_path)
+    assert predicted.code == 0, predicted.err
+    figures = json.loads(predicted.out)["figures"]
     assert figures == pytest.approx({name: meter.avg for name, meter in epoch.valid.items()}, rel=1e-4)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import forked
 from tests.cli.helpers import CommandResult, tputui
 from tests.deadline import DEADLINE_S
 from tests.live import LiveRun
@@ -34,8 +35,12 @@ FOREVER = ("--set", "epochs=100000", "--set", "device.cores=2", "--set", "model.
 """Two cores and a small network, since these runs are only started, watched and ended."""
 
 
-_AS_IT_IS = "import sys; from tputui.cli.main import main; sys.exit(main())"
-_IN_A_TERMINAL = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + _AS_IT_IS
+_IN_A_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from tputui.cli.main import main
+sys.exit(main())
+"""
 
 
 class Terminal:
@@ -88,17 +93,23 @@ class Runs:
 
     def start(self, name: str, *words: str, terminal: Terminal | None = None) -> Live:
         """Starts `tputui run`, perhaps in a terminal, and waits for its first steps."""
-        program = _IN_A_TERMINAL if terminal else _AS_IT_IS
-        viewer = subprocess.Popen(
-            [sys.executable, "-P", "-c", program, "run", str(CONFIG), "--name", name, *words],
-            cwd=self.folder,
-            env={**os.environ, "TERM": "xterm-256color"},
-            stdin=terminal.slave if terminal else subprocess.DEVNULL,
-            stdout=terminal.slave if terminal else subprocess.PIPE,
-            stderr=terminal.slave if terminal else subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        arguments, env = ["run", str(CONFIG), "--name", name, *words], {**os.environ, "TERM": "xterm-256color"}
+        viewer: subprocess.Popen[str] | forked.PipedProcess
+        if terminal:
+            viewer = subprocess.Popen(
+                [sys.executable, "-P", "-c", _IN_A_TERMINAL, *arguments],
+                cwd=self.folder,
+                env=env,
+                stdin=terminal.slave,
+                stdout=terminal.slave,
+                stderr=terminal.slave,
+                text=True,
+                start_new_session=True,
+            )
+        else:
+            viewer = forked.PipedProcess(
+                "tests.forked_tree", ["tputui", *arguments], cwd=self.folder, env=env, start_new_session=True
+            )
         live = Live(self.folder / "runs" / name, viewer)
         self.started.append(live)
         wait_for(lambda: live.step() or viewer.poll() is not None, "the first steps")

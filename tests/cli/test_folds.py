@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.cli.helpers import one_sentence, tputui
 from tests.deadline import DEADLINE_S
 from tests.engine.workers import LINE
@@ -76,20 +76,22 @@ def test_folds_rejects_data_without_folds_and_explicit_fold(folder: Path) -> Non
 def test_a_signal_saves_and_stops_the_current_fold_and_starts_no_other(folder: Path, runs: Path) -> None:
     long = (folder / "line.toml").read_text().replace("epochs = 2", "epochs = 1000000")
     (folder / "long.toml").write_text(long)
-    words = [sys.executable, "-P", "-m", "tputui", "folds", str(folder / "long.toml"), "--runs-dir", str(runs)]
-    words += ["--name", "cv"]
+    words = ["tputui", "folds", str(folder / "long.toml"), "--runs-dir", str(runs), "--name", "cv"]
 
     # The terminal is closed. Then the same command continues, and is ended by SIGTERM.
-    terminal = Terminal(["env", "--chdir", str(folder), *words])
+    terminal = Terminal(["env", "--chdir", str(folder), sys.executable, "-P", "-m", *words])
     terminal.until(lambda shown: b"epoch 2" in shown, DEADLINE_S)
     terminal.close()
     assert terminal.program.wait(DEADLINE_S) == 4
     first, second = runs / "cv-fold-0", runs / "cv-fold-0-2"
     assert processes_of(first) == []
-    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as again:
+    again = forked.PipedProcess("tests.forked_tree", words, cwd=folder, env=os.environ)
+    try:
         wait_for(lambda: second.is_dir() and events_in(second, "worker-0", ev.EpochEnded), "an epoch")
         again.send_signal(signal.SIGTERM)
         printed, narrated = again.communicate(timeout=DEADLINE_S)
+    finally:
+        again.kill()
 
     assert again.returncode == 4
     assert "SIGTERM: requested save and stop" in narrated

@@ -206,7 +206,7 @@ def rehearse(tmp_path: Path, *words: str) -> CommandResult:
     """Runs the command as a package with entry points would; its temporary files must be gone afterwards."""
     temporary = tmp_path / "temporary"
     temporary.mkdir(exist_ok=True)
-    paths = os.pathsep.join([str(installed(tmp_path)), str(ROOT)])
+    paths = os.pathsep.join(str(folder) for folder in (installed(tmp_path), ROOT) if folder.exists())
     result = tputui("rehearse", *words, cwd=tmp_path, PYTHONPATH=paths, TMPDIR=str(temporary))
     assert not list(temporary.glob("tputui-rehearsal-*"))
     return result

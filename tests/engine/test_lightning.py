@@ -273,11 +273,10 @@ def test_untrainable_module_is_one_sentence_with_key() -> None:
 @pytest.mark.slow
 def test_wrong_arguments_are_rejected_before_start(tmp_path: Path) -> None:
     (tmp_path / "tied.toml").write_text(TIED)
-    command = [sys.executable, "-P", "-m", "tputui", "run", str(tmp_path / "tied.toml")]
     options = ["--set", "model.arguments.widht=3", "--no-ui", "--runs-dir", str(tmp_path / "runs")]
-    done = subprocess.run([*command, *options], cwd=HERE, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "model.arguments.widht: Tied has no such argument; it takes lr" in done.stderr
+    result = tputui("run", tmp_path / "tied.toml", *options, cwd=HERE)
+    assert result.code == 2
+    assert "model.arguments.widht: Tied has no such argument; it takes lr" in result.err
     assert not (tmp_path / "runs").exists()
 
 

@@ -50,11 +50,11 @@ class Run:
         self._over = False
 
     def start(self, environ: dict[str, str] | None = None, *, num_hosts: int = 1) -> None:
-        """Starts the worker the way the supervisor does, but with torch imported."""
+        """Starts the worker the way the supervisor does, but with torch imported, there and in its ranks."""
         with self.log.open("wb") as log, open(os.devnull, "rb") as nothing:
             self._process = forked.Process(
-                "engine",
-                [str(self.dir), "--host", str(self.host), "--hosts", str(num_hosts)],
+                "tests.forked_tree",
+                ["engine", str(self.dir), "--host", str(self.host), "--hosts", str(num_hosts)],
                 cwd=self.dir,
                 env={**os.environ, **(environ or {})},
                 streams=[nothing.fileno(), log.fileno(), log.fileno()],

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Literal
 
+from tests import forked
 from tests.cli.helpers import tputui
 from tests.faults.gated import BATCH, NUM_CORES, STEPS_PER_EPOCH, GateKeeper
 from tests.live import LiveRun
@@ -61,14 +60,11 @@ class Run(LiveRun):
         arguments = [word for override in overrides for word in ("--set", override)]
         arguments += ["--resume", resume] if resume else []
         called = name or moment
-        viewer = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tputui", "run", "config.toml", "--no-ui", "--name", called, *arguments],
+        viewer = forked.PipedProcess(
+            "tests.forked_tree",
+            ["tputui", "run", "config.toml", "--no-ui", "--name", called, *arguments],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONSAFEPATH": ""},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
             start_new_session=True,
         )
         super().__init__(folder / "runs" / called, viewer)

@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
+from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.launch.hosts import is_listening, pids_alive
 from tests.ports import reserved_port
@@ -48,13 +49,11 @@ class PodRun:
         words = ["run", str(sample), "--no-ui", "--name", "pod", "--rdzv-endpoint", endpoint]
         for change in (*SMALL, *changes):
             words += ["--set", change]
-        self.commands: list[subprocess.Popen[bytes]] = []
+        self.commands: list[forked.Process | subprocess.Popen[bytes]] = []
         for index, run_dir in enumerate(self.dirs):
             own = [*words, "--runs-dir", str(run_dir.parent), "--host-index", str(index)]
             with self._outputs[index].open("wb") as out:
-                argv = [sys.executable, "-P", "-m", "tputui", *own]
-                env = {**os.environ, **environs[index]}
-                self.commands.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env))
+                self.commands.append(_started(["tputui", *own], out, environs[index]))
 
     def output(self, index: int) -> str:
         """What the command of a host has printed."""
@@ -105,6 +104,16 @@ class PodRun:
                 if pids_alive([head.pid]):
                     os.kill(head.pid, signal.SIGKILL)
         self.commands = []
+
+
+def _started(argv: list[str], out: IO[bytes], environ: dict[str, str]) -> forked.Process | subprocess.Popen[bytes]:
+    """A command with torch imported; or in an interpreter of its own, if it has an environment of its own."""
+    if environ:
+        words, env = [sys.executable, "-P", "-m", *argv], {**os.environ, **environ}
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
+    with open(os.devnull, "rb") as nothing:
+        streams = [nothing.fileno(), out.fileno(), out.fileno()]
+        return forked.Process("tests.forked_tree", argv, cwd=Path.cwd(), env=os.environ, streams=streams)
 
 
 @contextlib.contextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.deadline import DEADLINE_S
 from tests.launch.hosts import pids_alive
 from tests.supervise.harness import events_in, wait_for
@@ -39,11 +38,10 @@ class RestartedRun:
         self.dir = folder / "runs" / "again"
         config = folder / "again.toml"
         config.write_text(CONFIG)
-        argv = [sys.executable, "-P", "-m", "tputui", "run", str(config), "--no-ui", "--name", "again"]
-        with (folder / "out").open("wb") as out:
-            self.command = subprocess.Popen(
-                [*argv, "--runs-dir", str(self.dir.parent)], stdin=subprocess.DEVNULL, stdout=out, stderr=out
-            )
+        argv = ["tputui", "run", str(config), "--no-ui", "--name", "again", "--runs-dir", str(self.dir.parent)]
+        with (folder / "out").open("wb") as out, open(os.devnull, "rb") as nothing:
+            streams = [nothing.fileno(), out.fileno(), out.fileno()]
+            self.command = forked.Process("tests.forked_tree", argv, cwd=Path.cwd(), env=os.environ, streams=streams)
 
     def until_started(self, generation: int) -> int:
         """Waits until the training process of a generation has opened its journal; returns its process id."""
