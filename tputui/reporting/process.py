@@ -76,6 +76,8 @@ class StepPace:
         self._lock = threading.RLock()
         self._paused_s = 0.0
         """Time since the last report that is not part of a step."""
+        self._step_s = _MIN_S
+        """The pace of the last report."""
         self._steps_before = self._examples_before = 0
         self._data_s: float | None = None
         """Time of waiting for batches that is in no report yet; None if that was never measured."""
@@ -155,8 +157,13 @@ class StepPace:
             if num_steps <= 0:
                 return None
             spent_s = at - self._reported_at
-            # A step that is reported late may have ended before the pause.
-            spent_s = max(spent_s - self._paused_s * (self._paused_s < spent_s), _MIN_S)
+            if spent_s > 0.0:
+                # A step that is reported late may have ended before the pause.
+                spent_s = max(spent_s - self._paused_s * (self._paused_s < spent_s), _MIN_S)
+            else:
+                # It ended before the last report, which has its time.
+                spent_s = self._step_s * num_steps
+            self._step_s = spent_s / num_steps
             data_s = None
             if self._data_s is not None:
                 # The rest is of the next step, which has not ended.
@@ -164,8 +171,8 @@ class StepPace:
                 self._data_s -= waited_s
                 data_s = waited_s / num_steps
             examples_a_step = (examples - self._examples_before) / num_steps
-            pace = MeanPace(num_steps, spent_s / num_steps, examples_a_step, data_s, self.times.take(num_steps))
-            self._reported_at, self._paused_s = at, 0.0
+            pace = MeanPace(num_steps, self._step_s, examples_a_step, data_s, self.times.take(num_steps))
+            self._reported_at, self._paused_s = max(at, self._reported_at), 0.0
             self._steps_before, self._examples_before = steps, examples
             return pace
 
