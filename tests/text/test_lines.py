@@ -154,6 +154,13 @@ def test_failure_repeats_no_output_that_was_printed_before_it() -> None:
 
     assert [line for line in printed(*output, raised) if "File x" in line] == ["worker-0 |   File x"]
     assert "      File x" in printed(output[0], raised)
+    of_command = ev.FailureRaised(
+        t=T0, error="ValueError", message="bad", traceback=traceback, phase="unknown", step=None
+    )
+    assert [line for line in printed(*output, of_command) if "ValueError: bad" in line] == [
+        "worker-0 | ValueError: bad"
+    ]
+    assert "error: training failed: ValueError: bad" in printed(output[0], of_command)
     assert "last lines printed before" not in printed(*output, reported, process="supervisor-0")
     lines = printed(output[0], reported, process="supervisor-0")
     assert lines[lines.index("last lines printed before") + 1 :][:2] == ["    loading", "    step 7"]

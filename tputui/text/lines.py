@@ -207,6 +207,10 @@ class LineWriter:
             repeats = line.text in self._ends
             self._ends.add(line.text)
             return repeats
+        if isinstance(event, ev.FailureRaised):
+            # The output says it, and nothing says when.
+            is_shown = bool(event.traceback) and self._shown_above(event.traceback.splitlines())
+            return is_shown and not any(fmt.failure_moment(event.step, event.phase))
         if isinstance(event, ev.TrainingEnded):
             if event.outcome == "failed":
                 return process.failure is not None
