@@ -154,9 +154,7 @@ def test_failure_repeats_no_output_that_was_printed_before_it() -> None:
 
     assert [line for line in printed(*output, raised) if "File x" in line] == ["worker-0 |   File x"]
     assert "      File x" in printed(output[0], raised)
-    of_command = ev.FailureRaised(
-        t=T0, error="ValueError", message="bad", traceback=traceback, phase="unknown", step=0
-    )
+    of_command = ev.FailureRaised(t=T0, error="ValueError", message="bad", traceback=traceback, phase="unknown", step=0)
     assert [line for line in printed(*output, of_command) if "ValueError: bad" in line] == [
         "worker-0 | ValueError: bad"
     ]
