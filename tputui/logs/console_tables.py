@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tputui.logs.console_lines import NUMBER, is_known, number_of, split_of
 from tputui.logs.rows import form
 
-_CELL = re.compile(rf"{NUMBER}", re.IGNORECASE)
+_CELL = re.compile(rf"({NUMBER})\s?%?", re.IGNORECASE)
 _BOX_ROW = re.compile(
     rf"\s{{0,4}}[|│]\s{{0,40}}([^|│]{{1,100}}?)\s{{0,60}}[|│]\s{{0,60}}({NUMBER})?\s{{0,60}}[|│]\s?", re.IGNORECASE
 )
@@ -91,14 +91,14 @@ class PrintedTable:
                 return None  # The results of one class.
             elif name in _NOT_COLUMNS:
                 continue
-            elif _CELL.fullmatch(cell) is None:
+            elif (number := _CELL.fullmatch(cell)) is None:
                 return None
             elif name in _EPOCH_COLUMNS:
-                epoch = number_of(cell)
+                epoch = number_of(number[1])
             elif name in _STEP_COLUMNS:
-                step = int(number_of(cell))
+                step = int(number_of(number[1]))
             else:
-                values.append((self._column(name), number_of(cell)))
+                values.append((self._column(name), number_of(number[1])))
         return Row(step, epoch, epochs, values, self._is_evaluation)
 
     def _column(self, name: str) -> str:

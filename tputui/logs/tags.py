@@ -35,7 +35,7 @@ _LEFT_OUT_MAX = 1 << 16
 
 _SPLITS: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "tr"), "train"),
-    **dict.fromkeys(("valid", "validation", "val", "eval", "evaluation", "dev"), "valid"),
+    **dict.fromkeys(("valid", "validation", "val", "va", "eval", "evaluation", "dev"), "valid"),
 }  # fmt: skip
 _SPLIT = "|".join(sorted(_SPLITS, key=len, reverse=True))
 _SEPARATOR = r"[_.:\- ]"
@@ -72,8 +72,8 @@ _ROLES: dict[str, Role] = {
     ),
     **dict.fromkeys(("percentage", "n_parameters", "num_parameters", "num_params", "n_params"), "nothing"),
 }  # fmt: skip
-_LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*)?", re.IGNORECASE)
-"""Names of the learning rate: `lr-Adam` is that of Lightning's monitor."""
+_LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*|_?\d{1,3})?", re.IGNORECASE)
+"""Names of the learning rate: `lr-Adam` is that of Lightning's monitor, `lr_0` that of a group."""
 _RESULTS = re.compile(
     r"(?:\w{1,60}_)?m?ap(?:[sml]|[_@]?\d[\w.:-]{0,20})?|(?:\w{1,60}_)?m?iou|bleu\d?|rouge\w{0,20}|wer|cer|fid"
     r"|metrics/.*(?:precision|recall|map|acc|top|f1|iou).*",
