@@ -43,6 +43,16 @@ RICH_END = (
 """As without it."""
 
 
+def test_the_word_set_is_no_part_of_a_name() -> None:
+    parser = ConsoleParser()
+    lines = ["Epoch 0 in 1.23 sec", "Training set accuracy 0.87", "Test set accuracy 0.85"]
+    values = [value for line in lines for value in parser.parse(line, 0.0)]
+    assert [(value.tag, value.epoch, value.value) for value in values] == [
+        ("training_accuracy", 0.0, 0.87),
+        ("test_accuracy", 0.0, 0.85),
+    ]
+
+
 def test_bars_by_rich_are_read_with_their_steps() -> None:
     assert parsed(RICH) == [
         ("train_loss", 14, 0.139, 0.0),

@@ -358,4 +358,5 @@ def _name_of(text: str) -> str:
     name = re.sub(r"(?:_\d{1,3})?'s\s", "_", text.strip().lower())
     if (scheduled := re.fullmatch(r"(lr|learning rate)\s?\(.*\)", name)) is not None:
         name = scheduled[1]
+    name = re.sub(r"\b(train(?:ing)?|valid(?:ation)?|val|eval(?:uation)?|test|dev) set\b", r"\1", name)
     return re.sub(r"\s{1,4}", "_", name).strip("-./'\"_")
