@@ -70,8 +70,8 @@ class Observed:
             vars(observer._trouble).pop("take", None)
         self._spent_s = 0.0
         self._side.epoch(num_steps)
-        if observer._threads.window is not None:
-            observer._close_window(observer._threads.window)
+        if observer._threads.own.window is not None:
+            observer._close_window(observer._threads.own.window)
         return Epoch(self._side.step_s[-1], self._spent_s / num_steps, self._side.counts[-1])
 
 
