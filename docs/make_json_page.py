@@ -15,7 +15,8 @@ import msgspec
 from tputui.config.tables import field_docs
 from tputui.diagnosis.verdict import Verdict
 from tputui.state import facts
-from tputui.state.snapshot import RunCondition, Snapshot
+from tputui.state.run_condition import RunCondition
+from tputui.state.snapshot import Snapshot
 from tputui.text.show_page import JSON_VERSION, NOT_SHOWN, OF_ONE_HOST
 from tputui.text.show_stream import AGES, FIRST_ONLY, LOGGED_MAX, NEWEST_MAX
 

@@ -75,7 +75,7 @@ def test_html_is_drawn_without_a_terminal_library() -> None:
 def test_the_first_frame_waits_neither_for_what_reads_runs_nor_for_what_writes_them() -> None:
     later = {
         *("tputui.session.session", "tputui.ui.monitor.screen", "tputui.diagnosis.diagnose", "tputui.remote.opening"),
-        *("tputui.telemetry.redaction", "textual.drivers.web_driver", "ctypes"),
+        *("tputui.telemetry.redaction", "textual.drivers.web_driver", "ctypes", "tputui.state.snapshot"),
     }
     loaded = fresh_import("tputui.cli.main", "tputui.cli.attach", "tputui.ui.app")["modules"]
     assert later.intersection(loaded) == set()

@@ -92,7 +92,7 @@ class Watcher:
 
     def _draw(self, *, only_end: bool) -> None:
         from tputui.report.card import card, summary
-        from tputui.state.snapshot import ENDED
+        from tputui.state.run_condition import ENDED
 
         self._session.read_all()
         snapshot = self._session.snapshot()

@@ -12,7 +12,7 @@ from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, count_or_all, exit_codes
 from tputui.cli.remote_runs import add_host_options, address_of, opened_mirror
 from tputui.exit_codes import ExitCode
-from tputui.state.snapshot import ENDED
+from tputui.state.run_condition import ENDED
 from tputui.telemetry import rundir
 
 DESCRIPTION = """Shows a run and follows it: the live screen in a terminal; with --no-ui the newest lines so far, then

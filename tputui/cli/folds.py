@@ -36,7 +36,8 @@ from tputui.cli.parser import Command, Parser, exit_codes
 from tputui.environment import environment_problem
 from tputui.exit_codes import ExitCode
 from tputui.session import session
-from tputui.state.snapshot import ENDED, Snapshot, best_epoch
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot, best_epoch
 from tputui.telemetry import rundir
 from tputui.telemetry.events import EpochEnded
 from tputui.text.lines import follow

@@ -23,7 +23,7 @@ from types import FrameType
 from tputui.cli.console import UsageError, handling
 from tputui.formatting import inert
 from tputui.session.session import Session
-from tputui.state.snapshot import ENDED
+from tputui.state.run_condition import ENDED
 from tputui.supervise import spawn
 from tputui.telemetry.files import open_plain
 from tputui.text.prometheus import CONTENT_TYPE, exposition

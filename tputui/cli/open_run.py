@@ -25,7 +25,7 @@ from tputui.cli.parser import Parser
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session.run_directory import RunDirectory
-from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
+from tputui.state.run_condition import ENDED, RunCondition
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.events import AlertRaised, RequestKind
 from tputui.ui.terminal.bell import is_fresh, notification
@@ -33,6 +33,7 @@ from tputui.ui.terminal.picture_protocol import PICTURE_MODES, PICTURES_HELP
 
 if TYPE_CHECKING:
     from tputui.session.session import Session
+    from tputui.state.snapshot import Snapshot
     from tputui.text.lines import LineWriter
     from tputui.ui.app import ViewOptions
 
@@ -203,6 +204,8 @@ def parting(snapshot: Snapshot, run_dir: Path) -> list[str]:
 
 
 def _best(snapshot: Snapshot) -> list[str]:
+    from tputui.state.snapshot import best_epoch, monitored
+
     epoch, name = best_epoch(snapshot.epochs), monitored(snapshot.config, snapshot.epochs)
     value = epoch.figure(name) if epoch is not None else None
     if epoch is None or value is None:

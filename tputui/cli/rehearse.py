@@ -45,7 +45,8 @@ from tputui.observers.sinks import DISABLED_VARIABLES, OBSERVE_VARIABLE, is_disa
 from tputui.session import session
 from tputui.session.session import Session
 from tputui.state.root_cause import has_lost_threads
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.supervise.command import RunCommand, unobserved_reason
 from tputui.telemetry import requests
 from tputui.telemetry.codec import spell_non_finite

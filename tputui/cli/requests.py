@@ -21,7 +21,8 @@ from tputui.cli.parser import Command, Parser, add_hosts_option, exit_codes, sec
 from tputui.exit_codes import ExitCode
 from tputui.session.session import Session
 from tputui.state import process_stacks
-from tputui.state.snapshot import ENDED, Snapshot, StacksView
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot, StacksView
 from tputui.telemetry import events as ev
 from tputui.telemetry import files, requests
 from tputui.telemetry.events import RequestKind

@@ -19,7 +19,8 @@ from tputui.formatting import inert
 from tputui.session.session import Session
 from tputui.state import conditions
 from tputui.state.conditions import Condition
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 
 DESCRIPTION = f"""Waits until a run has ended and exits with its exit code; with --until, until a condition holds, for
 shell scripts and CI. Conditions: {conditions.FORMS}; joined by `and`, `or`, `not` and parentheses. A metric without

@@ -27,7 +27,8 @@ from tputui.config_diff import ConfigDiff, diff
 from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.diagnosis.verdict import found
 from tputui.state import facts
-from tputui.state.snapshot import ENDED, Snapshot, monitored
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot, monitored
 from tputui.state.steady_pace import SteadyPace, steady_pace
 from tputui.telemetry.events import EpochEnded, Split
 from tputui.text import phrases, verdict_lines

@@ -21,7 +21,8 @@ from tputui import formatting as fmt
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.verdict import RuleName, Verdict, found
-from tputui.state.snapshot import ENDED, RunCondition, Snapshot
+from tputui.state.run_condition import ENDED, RunCondition
+from tputui.state.snapshot import Snapshot
 from tputui.state.steady_pace import BATCHES, REPORTS_MIN, SteadyPace
 from tputui.text import verdict_lines
 

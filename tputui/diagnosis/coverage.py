@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from tputui.diagnosis import device_rules, input_rules
 from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.verdict import RuleName, Verdict
-from tputui.state.snapshot import ENDED
+from tputui.state.run_condition import ENDED
 
 
 def unchecked(run: DiagnosedRun, verdicts: Iterable[Verdict]) -> Iterator[Verdict]:

@@ -25,7 +25,8 @@ from tputui.diagnosis.learning_rules import learning_verdicts, learning_version,
 from tputui.diagnosis.learning_run import LearningRun
 from tputui.diagnosis.one_cause import with_one_verdict_per_cause
 from tputui.diagnosis.verdict import LearningRule, RuleName, Verdict, found, in_order
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.telemetry.events import Observation
 
 Rule = Callable[[DiagnosedRun], Iterable[Verdict]]

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from tputui.diagnosis.verdict import GainBase, RuleName, Verdict, VerdictStatus, is_ignored
 from tputui.state.evidence import Evidence
 from tputui.state.evidence_groups import Line
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.telemetry.events import Observation
 
 STEPS_MIN = 20

@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from tputui.diagnosis.diagnosed_run import DiagnosedRun, is_trained_by_engine
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.state.time_spent import Measured, TimeView, partition
 
 Part = Literal[

@@ -21,7 +21,8 @@ from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.learning_run import LearningRun
 from tputui.diagnosis.verdict import RuleName, Verdict
 from tputui.state.evidence_groups import Line
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 
 POINTS_MIN = 20
 """Values of a curve from which its noise is known to about 20 %."""

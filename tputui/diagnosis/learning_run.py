@@ -16,7 +16,8 @@ from tputui.diagnosis.verdict import RuleName, Verdict, VerdictStatus
 from tputui.logs.tags import choice_rank, has_direction, is_falling, role_of
 from tputui.state.chart_data import Segment
 from tputui.state.metric_series import LOSS, LR, MetricSeries, MetricSource, metric_series
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.telemetry.logged_values import class_of, first_of
 
 _NORM = re.compile(r"(?:.*[/_.])?(?:gnorm|grad(?:ient)?s?_?norm|total_norm)(?:[/_.].*)?|.*/grad_norm", re.IGNORECASE)

@@ -14,7 +14,8 @@ from tputui import formatting as fmt
 from tputui.diagnosis.diagnosed_run import DiagnosedRun
 from tputui.diagnosis.verdict import Verdict
 from tputui.state.evidence_groups import Line
-from tputui.state.snapshot import ENDED, Failure
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Failure
 
 TEXT_MAX = 1 << 20
 """Characters of a text that are parsed."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.session import session
-from tputui.state.snapshot import ENDED
+from tputui.state.run_condition import ENDED
 from tputui.telemetry import rundir
 from tputui.telemetry.merge import writers_of
 

@@ -23,7 +23,8 @@ from tputui.session.run_directory import RunDirectory
 from tputui.session.truncation import JournalFile
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import ENDED, RunDetails, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import RunDetails, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.codec import Damage

@@ -9,7 +9,8 @@ import msgspec
 from tputui import formatting as fmt
 from tputui.remote.link import Links
 from tputui.state.liveness import Liveness
-from tputui.state.snapshot import ENDED, RequestView, RunDetails, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import RequestView, RunDetails, Snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.files import FULL_BYTES, free_bytes
 

@@ -20,7 +20,8 @@ from typing import NamedTuple, get_args
 
 from tputui.state.logged_series import SPLITS
 from tputui.state.metric_series import Metrics, MetricSeries, MetricSource, metric_series
-from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch
+from tputui.state.run_condition import ENDED, RunCondition
+from tputui.state.snapshot import Snapshot, best_epoch
 from tputui.telemetry.events import Split
 
 STATES: tuple[str, ...] = (*get_args(RunCondition), "ended", "non-finite")

@@ -18,7 +18,8 @@ from tputui.state.combined_rows import CombinedRows
 from tputui.state.liveness import Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import ENDED, CoreCondition, CoreView
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import CoreCondition, CoreView
 from tputui.state.step_values import rows_most
 from tputui.state.time_spent import STEPPING, TimeView, lasts_s
 from tputui.telemetry import float_blocks

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import ENDED, Snapshot, best_epoch, monitored
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot, best_epoch, monitored
 from tputui.telemetry.events import EpochEnded
 
 Value = TypeVar("Value", int, float, str)

@@ -12,7 +12,8 @@ from tputui.state.host_reports import ReportedFailure, Restart
 from tputui.state.liveness import SUPERVISOR_TELLS_S, Liveness
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import ENDED, GenerationView, HostCondition, HostView
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import GenerationView, HostCondition, HostView
 from tputui.telemetry.events import HbmReading, ProcessSample, RunEnded, TrainingEnded
 
 HOSTS_MAX = 4_096

@@ -21,7 +21,7 @@ from tputui.config.tables import StallConfig
 from tputui.state.process_stacks import waiting
 from tputui.state.process_state import ProcessState
 from tputui.state.reducer import RunState
-from tputui.state.snapshot import RunCondition
+from tputui.state.run_condition import RunCondition
 from tputui.state.time_spent import SILENT_S, STEPPING, lasts_s
 from tputui.telemetry.events import HeartbeatSent, Outcome
 

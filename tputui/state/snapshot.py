@@ -27,6 +27,7 @@ from tputui.state.chart_data import (
     XlaPoint,
 )
 from tputui.state.evidence import Evidence
+from tputui.state.run_condition import RunCondition
 from tputui.state.time_spent import TimeView
 from tputui.state.xla_view import XlaView
 from tputui.telemetry import events as ev
@@ -174,13 +175,8 @@ class RunDetails(Provenance, frozen=True, kw_only=True):
     """Checkpoint from which the run was resumed; also None if it was not."""
 
 
-RunCondition = Literal["starting", "running", "stalled", "done", "stopped", "failed", "lost"]
-"""`starting`: alive, no step yet. `stalled`: alive, but silent or without progress for longer than its phase allows.
-`lost`: no end event and no living process."""
-
 CORES_WAIT_S = 5.0
 """Seconds after the first loss in which the loss of further cores is waited for."""
-ENDED: frozenset[RunCondition] = frozenset({"done", "stopped", "failed", "lost"})
 
 RequestState = Literal["requested", "seen", "applied", "refused"]
 CoreCondition = Literal["starting", "running", "stalled", "ended"]

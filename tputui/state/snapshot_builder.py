@@ -32,15 +32,14 @@ from tputui.state.chart_data import TRAFFIC_RATES, LoggedView, Segment, Throughp
 from tputui.state.liveness import Liveness, assess
 from tputui.state.peak_flops import flops_view
 from tputui.state.reducer import RunState
+from tputui.state.run_condition import ENDED, RunCondition
 from tputui.state.series import combined, piece_aligner
 from tputui.state.slow_host import slow_host
 from tputui.state.snapshot import (
-    ENDED,
     MemoryView,
     MeterView,
     PlanView,
     RequestView,
-    RunCondition,
     RunDetails,
     Snapshot,
 )

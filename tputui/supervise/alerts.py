@@ -40,7 +40,8 @@ from tputui.formatting import inert
 from tputui.state import conditions
 from tputui.state.conditions import Condition, InvalidCondition
 from tputui.state.liveness import Liveness, assess
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, get_args
 from tputui.state import facts
 from tputui.state.facts import Fact
 from tputui.state.metric_series import MetricSource, metric_series, most_important
-from tputui.state.snapshot import RunCondition, Snapshot, best_epoch, monitored
+from tputui.state.run_condition import RunCondition
+from tputui.state.snapshot import Snapshot, best_epoch, monitored
 from tputui.telemetry.events import Split
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -18,7 +18,8 @@ from tputui.diagnosis.verdict import found
 from tputui.logs.tags import is_of_xla
 from tputui.state import facts, root_cause
 from tputui.state.chart_data import LoggedView
-from tputui.state.snapshot import ENDED, MemoryView, MeterView, Snapshot, best_epoch, monitored
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import MemoryView, MeterView, Snapshot, best_epoch, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import EpochEnded
 from tputui.telemetry.logged_values import CONSOLE, LOSS, class_of, first_of

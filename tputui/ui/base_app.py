@@ -22,9 +22,6 @@ from textual.message_pump import MessagePump
 from textual.screen import Screen, SystemModalScreen
 from textual.widget import Widget
 
-from tputui.state.snapshot import Snapshot
-from tputui.ui.base import export
-from tputui.ui.base.export import Form
 from tputui.ui.base.palette import ActionsProvider, Keyed, PaletteCommand
 from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
@@ -36,6 +33,9 @@ from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, Capabilitie
 from tputui.ui.widgets.dialogs import ExportScreen, Notices
 
 if TYPE_CHECKING:
+    from tputui.state.snapshot import Snapshot
+    from tputui.ui.base.export import Form
+    from tputui.ui.base.reader_thread import Frame
     from tputui.ui.terminal.picture_output import PictureOutput
     from tputui.ui.terminal.picture_protocol import Pictures
 
@@ -43,6 +43,20 @@ ResultT = TypeVar("ResultT")
 
 AUTOSAVE_S = 2.0
 """Seconds from a change of the view settings until they are saved, together with the changes after it."""
+
+
+@runtime_checkable
+class HasText(Protocol):
+    """A widget that can be exported as text."""
+
+    def as_text(self) -> str: ...
+
+
+@runtime_checkable
+class ShowsRun(Protocol):
+    """A screen of one run."""
+
+    frame: Frame | None
 
 
 @runtime_checkable
@@ -305,7 +319,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def action_copy_panel(self) -> None:
         """Copy the selected panel to the clipboard as text."""
         widget = self._selected()
-        if not isinstance(widget, export.HasText):
+        if not isinstance(widget, HasText):
             self.show_notice("copy: no panel is selected")
             return
         text = widget.as_text()
@@ -331,6 +345,8 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
             self.call_after_refresh(self._export, widget, form)
 
     def _export(self, widget: Widget, form: Form) -> None:
+        from tputui.ui.base import export  # After the first frame, which it would delay.
+
         content, part = self._content(widget, form)
         if content is None:
             self.show_notice(f"export: {_name_of(widget)} has no figures; export it as text or SVG")
@@ -345,13 +361,15 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     def _content(self, widget: Widget, form: Form) -> tuple[str | None, str]:
         """The content of the file, and which part of the panel it covers if not all."""
+        from tputui.ui.base import export
+
         if form == "svg":
             from tputui.ui.terminal.picture_output import DrawsFullPictures
 
             with widget.as_text_alone() if isinstance(widget, DrawsFullPictures) else nullcontext():
                 return self.export_screenshot(title=self._run_name()), ""
         if form == "txt":
-            return widget.as_text() + "\n" if isinstance(widget, export.HasText) else None, ""
+            return widget.as_text() + "\n" if isinstance(widget, HasText) else None, ""
         table = export.figures_of(widget, widget.id, self._snapshot())
         return (export.as_csv(table), table.part) if table is not None else (None, "")
 
@@ -366,6 +384,8 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     @work(thread=True, group="export")
     def _write_new(self, name: str, content: str, prefix: str) -> None:
+        from tputui.ui.base import export
+
         directory = self._export_to or Path.cwd()
         try:
             path = export.write_new(directory, name, content)
@@ -382,12 +402,12 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def _selected(self) -> Widget | None:
         """The focused widget if it has text, else the first widget that has."""
         focused = self.screen.focused
-        if isinstance(focused, export.HasText):
+        if isinstance(focused, HasText):
             return focused
-        return next((widget for widget in self.screen.query(Widget) if isinstance(widget, export.HasText)), None)
+        return next((widget for widget in self.screen.query(Widget) if isinstance(widget, HasText)), None)
 
     def _snapshot(self) -> Snapshot | None:
-        shown = next((s for s in reversed(self.screen_stack) if isinstance(s, export.ShowsRun)), None)
+        shown = next((s for s in reversed(self.screen_stack) if isinstance(s, ShowsRun)), None)
         return shown.frame.snapshot if shown is not None and shown.frame is not None else None
 
     def _run_name(self) -> str:

@@ -18,7 +18,6 @@ from tputui import csv_cells
 from tputui.state.chart_data import TRAFFIC_RATES, CoreValue, Mark
 from tputui.state.snapshot import HostView, LogLine, Snapshot, best_epoch
 from tputui.telemetry import files
-from tputui.ui.base.reader_thread import Frame
 
 Form = Literal["txt", "csv", "svg"]
 
@@ -31,20 +30,6 @@ class HasFigures(Protocol):
     """A widget that returns the figures behind its drawing."""
 
     def figures(self) -> Figures | None: ...
-
-
-@runtime_checkable
-class HasText(Protocol):
-    """A widget that can be exported as text."""
-
-    def as_text(self) -> str: ...
-
-
-@runtime_checkable
-class ShowsRun(Protocol):
-    """A screen of one run."""
-
-    frame: Frame | None
 
 
 def figures_of(widget: object, name: str | None, snapshot: Snapshot | None) -> Figures | None:

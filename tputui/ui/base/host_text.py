@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import OutlierView
-from tputui.state.snapshot import ENDED, CoreView, GenerationView, HostView, SlowHostView, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import CoreView, GenerationView, HostView, SlowHostView, Snapshot
 from tputui.state.time_spent import SILENT_S
 from tputui.ui.render.lines import Sign, Tone, clean
 

@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
 
 if TYPE_CHECKING:
     from tputui.diagnosis.diagnose import RecentVerdicts
     from tputui.diagnosis.verdict import Verdict
+    from tputui.state.snapshot import Snapshot
 
 FRAME_S = 0.1
 """Seconds between frames, independent of the number of events."""

@@ -6,12 +6,16 @@ A condition has a word and a sign besides its colour, so that no meaning rests o
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import ENDED, RequestView, RunCondition, SkippedView, Snapshot
+from tputui.state.run_condition import ENDED, RunCondition
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import Phase, RequestKind
 from tputui.ui.render.lines import Sign, clean
+
+if TYPE_CHECKING:
+    from tputui.state.snapshot import RequestView, SkippedView, Snapshot
 
 CONDITIONS: dict[RunCondition, Sign] = {
     "starting": Sign("\u25cc", "info", "STARTING"),

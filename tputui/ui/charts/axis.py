@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple, get_args
 from tputui import formatting as fmt
 from tputui.state.chart_data import Segment
 from tputui.state.metric_series import ChosenAxis
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.ui.charts.events_line import SIGNS, line_of
 from tputui.ui.charts.scale import Scale, step_ticks, ticks
 from tputui.ui.render.braille import DOTS_X, Canvas

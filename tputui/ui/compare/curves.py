@@ -20,7 +20,8 @@ from tputui.compare.compare import LABELS, meter_points
 from tputui.compare.table import meter_name
 from tputui.state.chart_data import LoggedView
 from tputui.state.metric_series import MetricSource
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.charts import axis
 from tputui.ui.charts.axis import NON_FINITE_MARK, Axes, AxisInfo, XAxis, XKind, axis_info_of, clock, compact

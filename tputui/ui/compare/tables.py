@@ -17,7 +17,7 @@ from tputui.compare.table import BEST, FigureRow, figure_rows, notes, raw_rows
 from tputui.compare.verdict import METHOD
 from tputui.config_diff import DiffRow, texts
 from tputui.state import facts
-from tputui.state.snapshot import ENDED
+from tputui.state.run_condition import ENDED
 from tputui.ui.base import status_text
 from tputui.ui.base.export import Figure, Figures
 from tputui.ui.compare.compare_view import TONES, ComparedPart, CompareView

@@ -10,7 +10,8 @@ from textual import events
 from tputui import formatting as fmt
 from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
 from tputui.diagnosis.verdict import Verdict, found
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.text import verdict_lines
 from tputui.ui.render.lines import Line, Span, Tone, clean, crop, paragraph, width_of, wrap
 from tputui.ui.widgets.panel import FRAME, Drawing, RunPanel

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.diagnosis.verdict import Verdict
 from tputui.state import facts
-from tputui.state.snapshot import ENDED, PlanView, RequestState, RunCondition, Snapshot, monitored
+from tputui.state.run_condition import ENDED, RunCondition
+from tputui.state.snapshot import PlanView, RequestState, Snapshot, monitored
 from tputui.telemetry.events import TopologyDeclared
 from tputui.ui.base import host_text, status_text
 from tputui.ui.base.alarms import SLOW, Alarm, alarms_of

@@ -15,7 +15,8 @@ from textual.message import Message
 
 from tputui import formatting as fmt
 from tputui.state.chart_data import OutlierView
-from tputui.state.snapshot import ENDED, CoreView, HostCondition, HostView, SlowHostView, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import CoreView, HostCondition, HostView, SlowHostView, Snapshot
 from tputui.telemetry.events import HbmReading
 from tputui.ui.base import host_text, keymap, status_text
 from tputui.ui.base.host_text import SIGNS, HostProblem

@@ -9,7 +9,8 @@ from tputui import formatting as fmt
 from tputui.diagnosis.step_budget import DeviceLane, Lane, StepBudget, step_budget
 from tputui.state import facts
 from tputui.state.chart_data import Mark, ThroughputView
-from tputui.state.snapshot import ENDED, FlopsView, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import FlopsView, Snapshot
 from tputui.text import phrases
 from tputui.text.verdict_lines import percent
 from tputui.ui.base import status_text

@@ -18,7 +18,8 @@ from textual.message import Message
 from textual.screen import Screen
 
 from tputui.state.chart_data import Mark
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.events import PictureKept
 from tputui.ui.base import keymap, status_text

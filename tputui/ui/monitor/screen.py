@@ -15,7 +15,8 @@ from textual.reactive import var
 from textual.screen import Screen
 
 from tputui.state.chart_data import Mark
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
 from tputui.ui.base.reader_thread import Frame, ReaderThread, SessionSource
 from tputui.ui.base_app import BaseApp

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from tputui import formatting as fmt
-from tputui.state.snapshot import ENDED, Snapshot
+from tputui.state.run_condition import ENDED
+from tputui.state.snapshot import Snapshot
 from tputui.ui.base import host_text, status_text
 from tputui.ui.render.lines import Line, Span, Tone, clean
 

@@ -15,7 +15,8 @@ from tputui import formatting as fmt
 from tputui.config_diff import flatten
 from tputui.state.chart_data import LoggedView, Segment
 from tputui.state.listed_run import ListedRun, with_progress
-from tputui.state.snapshot import ENDED, RunCondition, Snapshot, best_epoch, monitored
+from tputui.state.run_condition import ENDED, RunCondition
+from tputui.state.snapshot import Snapshot, best_epoch, monitored
 from tputui.telemetry import run_labels
 from tputui.telemetry.events import EpochEnded, Phase
 from tputui.telemetry.run_labels import NO_LABELS, RunLabels

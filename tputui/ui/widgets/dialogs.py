@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -18,11 +18,13 @@ from textual.timer import Timer
 from tputui.telemetry import requests
 from tputui.telemetry.events import RequestKind
 from tputui.telemetry.journal import SUFFIX
-from tputui.ui.base.export import Form
 from tputui.ui.base.status_text import REQUEST_NAMES
 from tputui.ui.render.lines import Line, Span, clean, fit
 from tputui.ui.terminal.themes import key_names
 from tputui.ui.widgets.line_widget import Drawn, LineInput, spans
+
+if TYPE_CHECKING:
+    from tputui.ui.base.export import Form
 
 ValueT = TypeVar("ValueT")
 
@@ -202,7 +204,7 @@ FORMS: tuple[Choice[Form], ...] = (
 )
 
 
-class ExportScreen(ChoiceScreen[Form]):
+class ExportScreen(ChoiceScreen["Form"]):
     """Asks for an export format; the result is the format, or None."""
 
     def __init__(self, name: str) -> None:
