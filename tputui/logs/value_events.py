@@ -259,6 +259,8 @@ class ValueEvents:
         self._has_console = has_console
         self._names = TagNames(self._rule)
         self._columns: dict[tuple[str, str], _PendingValues | None] = {}
+        self._metrics: dict[bool, list[_PendingValues]] = {True: [], False: []}
+        """Those of them that are metrics, by whether they are of the console."""
         self._loss: str | None = None
         """Name of the metric that is the training loss, once it is known."""
         self._is_loss_printed = False
@@ -509,6 +511,8 @@ class ValueEvents:
         if column is None:
             return None
         self._columns[source, tag] = column
+        if column.role in ("metric", "lr", "speed"):
+            self._metrics[column.is_console].append(column)
         if self._loss is not None:
             column.is_loss = self._is_loss(column)
         if self.position_at is not None and column.is_console:
@@ -520,14 +524,8 @@ class ValueEvents:
 
     def _others(self, column: _PendingValues, *, of_any_split: bool = False) -> list[_PendingValues]:
         """The metrics of files for one of the console, and the other way round."""
-        columns = [
-            other for other in self._columns.values() if other is not None and other.role in ("metric", "lr", "speed")
-        ]
-        return [
-            other
-            for other in columns
-            if other.is_console != column.is_console and (of_any_split or other.meaning.split == column.meaning.split)
-        ]
+        others = self._metrics[not column.is_console]
+        return [other for other in others if of_any_split or other.meaning.split == column.meaning.split]
 
     def _decide(self, now: float) -> None:
         """Chooses the metric that is the training loss among those known so far."""
