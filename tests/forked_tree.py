@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from functools import partial
 from typing import Any
@@ -34,6 +35,10 @@ COPIED = (
     "tputui.supervise",
 )
 """Modules that import torch, and those that start the engine."""
+
+
+TEARDOWN_S = 0.5
+"""Seconds that an interpreter with torch and torch_xla takes to end, and a copy does not."""
 
 
 class Popen(subprocess.Popen[bytes]):
@@ -60,6 +65,9 @@ def _become(module: str, arguments: list[str], env: dict[str, str] | None, kept:
     except BaseException:
         traceback.print_exc()
         code = 1
+    if module == "engine.rank":
+        # The launcher ends the other ranks once one has ended, and they may still be writing how their training did.
+        time.sleep(TEARDOWN_S)
     # As the interpreter ends: waits for threads, calls what is registered, and flushes.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -74,8 +74,8 @@ class StepPace:
         self.num_examples = 0
         self.stepped_at = self._reported_at = time.perf_counter()
         self._lock = threading.RLock()
-        self._paused_s = 0.0
-        """Time since the last report that is not part of a step."""
+        self._pauses: list[tuple[float, float]] = []
+        """Begin and end of times since the last report that are not part of a step."""
         self._step_s = _MIN_S
         """The pace of the last report."""
         self._steps_before = self._examples_before = 0
@@ -125,7 +125,7 @@ class StepPace:
     def begin_first(self) -> None:
         """Begins to measure after the first step, which contains one-time work."""
         with self._lock:
-            self._reported_at, self._paused_s = self.stepped_at, 0.0
+            self._reported_at, self._pauses = self.stepped_at, []
             self._data_s = None if self._data_s is None else 0.0
             self._steps_before, self._examples_before = self.num_steps, self.num_examples
 
@@ -140,8 +140,8 @@ class StepPace:
     def pause(self, seconds: float) -> None:
         """Leaves out time that ends now."""
         with self._lock:
-            self._paused_s += seconds
             self.stepped_at = time.perf_counter()
+            self._pauses.append((self.stepped_at - seconds, self.stepped_at))
             self.times.skip()
 
     def wait_for_data(self, seconds: float) -> None:
@@ -156,12 +156,11 @@ class StepPace:
             num_steps = steps - self._steps_before
             if num_steps <= 0:
                 return None
-            spent_s = at - self._reported_at
-            if spent_s > 0.0:
-                # A step that is reported late may have ended before the pause.
-                spent_s = max(spent_s - self._paused_s * (self._paused_s < spent_s), _MIN_S)
-            else:
-                # It ended before the last report, which has its time.
+            since = self._reported_at
+            paused_s = sum(max(0.0, min(ended, at) - max(began, since)) for began, ended in self._pauses)
+            spent_s = at - since - paused_s
+            if spent_s <= _MIN_S:
+                # Steps that are reported late ended before the last report, or in what was taken for a pause.
                 spent_s = self._step_s * num_steps
             self._step_s = spent_s / num_steps
             data_s = None
@@ -172,7 +171,7 @@ class StepPace:
                 data_s = waited_s / num_steps
             examples_a_step = (examples - self._examples_before) / num_steps
             pace = MeanPace(num_steps, self._step_s, examples_a_step, data_s, self.times.take(num_steps))
-            self._reported_at, self._paused_s = max(at, self._reported_at), 0.0
+            self._reported_at, self._pauses = max(at, since), [pause for pause in self._pauses if pause[1] > at]
             self._steps_before, self._examples_before = steps, examples
             return pace
 
