@@ -79,6 +79,15 @@ def test_noise_is_that_of_the_curve_without_its_trend_and_jumps() -> None:
     assert Curve(range(1000), values).noise == pytest.approx(0.2, rel=0.15)
 
 
+def test_cores_that_have_learned_all_are_not_apart_however_their_losses_near_zero_compare() -> None:
+    # Each core trains weights of its own; those of the second end a little further from zero.
+    rows = [
+        [math.exp(-at / 8) + 1e-5 * ((at + core) % 3) + 3e-4 * (core == 1) for core in range(4)] for at in range(120)
+    ]
+    rules = [verdict.rule for verdict in verdicts_on(Training("zero", "", [], cores=rows, lr=[0.1]))]
+    assert "core_loss" not in rules
+
+
 def test_overfitting_says_since_when_by_how_much_and_what_to_keep() -> None:
     loss = [2.0 * 0.995**at + 0.01 * (at % 2) for at in range(1200)]
     valid = [1.5, 1.1, 0.8, 0.85, 0.95, 1.05, 1.15, 1.2, 1.3, 1.38, 1.45, 1.5]

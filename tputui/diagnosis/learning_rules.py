@@ -58,6 +58,8 @@ UNTRAINED = 1.25
 """Factor on the first training loss above which validation is worse than without training; at most 1 if healthy."""
 CORE_APART, CORE_DEVIATIONS = 0.1, 6.0
 """Distance of a core from the others, as a share of the loss: shares of few examples differ by a few percent."""
+CORE_APART_OF_FIRST = 0.01
+"""The same as a share of the loss at first: near zero, every difference is a large share."""
 PLATEAU_SHARE = 0.6
 """Share of the run without progress from which a plateau is found."""
 PLATEAU_FALL = 0.06
@@ -453,6 +455,7 @@ def evaluation_mode(run: LearningRun) -> Iterator[Verdict]:
 def core_loss(run: LearningRun) -> Iterator[Verdict]:
     """A core whose loss has another level than those of the others."""
     columns = [column for column in run.snapshot.core_columns if column.num_steps and len(column.means) > 1]
+    at_first = max((abs(loss) for loss in columns[0].means if math.isfinite(loss)), default=0.0) if columns else 0.0
     columns = columns[len(columns) // 4 :]
     cores = len(columns[0].means) if columns else 0
     if run.is_adversarial or sum(column.num_steps for column in columns) < POINTS_MIN or len(columns) < 8:
@@ -471,7 +474,7 @@ def core_loss(run: LearningRun) -> Iterator[Verdict]:
     error = math.sqrt(fmean([(one - mean) ** 2 for one in apart]) / len(apart))
     usual = median([*distances[:core], *distances[core + 1 :]]) if cores > 3 else 0.0
     is_beyond = abs(mean) > CORE_DEVIATIONS * max(error, curve.level.error) and abs(mean) > 4 * usual
-    if is_beyond and abs(mean) > CORE_APART * abs(level):
+    if is_beyond and abs(mean) > max(CORE_APART * abs(level), CORE_APART_OF_FIRST * at_first):
         yield run.verdict(
             "core_loss",
             f"the loss of core {core} is {fmt.number(abs(mean))} {'above' if mean > 0 else 'below'} that of the others",

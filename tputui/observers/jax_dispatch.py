@@ -233,7 +233,7 @@ class JaxDispatches:
         self, frame: FrameType, kind: DispatchKind | None, name: str, num_bytes: int, content: Hashable = None
     ) -> None:
         calls, user = self._calls, next(user_frames(frame), None)
-        if calls is None or user is None:
+        if calls is None or user is None or self._ended.is_set():
             return
         self._frames.setdefault((user.f_code, user.f_lineno), line_of(user).frame)
         calls.append(_Call(user.f_code, user.f_lasti, user.f_lineno, kind, name, num_bytes, content))
