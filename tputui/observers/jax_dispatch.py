@@ -34,7 +34,7 @@ STEPS, STEPS_MIN = 12, 4
 CALLS_MAX, WINDOW_S = 2_000, 3.0
 """Calls and seconds after which it ends at the latest."""
 WINDOWS_MAX, REST_S = 3, 5.0
-CLOSE_S = 0.5
+CLOSE_S = 1.0
 """Seconds that the end of a process waits for the report at most."""
 LINES_MAX, NAMES_MAX = 64, 6
 CONSTANT_BYTES = 1 << 10
