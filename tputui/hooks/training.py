@@ -116,7 +116,7 @@ class HookedTraining:
         return per_pass if not rest and num_passes > 1 and is_inside and per_pass <= num_new else 0
 
     def _go_to_last_pass(self, run: Run, num_steps: int) -> None:
-        """Ends the epoch that stands for all passes since the newest look but the last one, which begins."""
+        """Ends the epoch of the passes since the newest look at the loops, except the last pass, whose epoch begins."""
         num_passes = (self._num_steps - self._steps_before) // num_steps
         self._leave_epoch(num_passes)
         self._loops = [self._loops[0]._replace(value=self._loops[0].value + num_passes), *self._loops[1:]]

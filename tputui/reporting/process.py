@@ -75,7 +75,8 @@ class StepPace:
         self.stepped_at = self._reported_at = time.perf_counter()
         self._lock = threading.RLock()
         self._pauses: list[tuple[float, float]] = []
-        """Begin and end of times since the last report that are not part of a step."""
+        """Begin and end of times since the last report that are not part of a step; those between two steps are one."""
+        self._steps_at_pause = 0
         self._step_s = _MIN_S
         """The pace of the last report."""
         self._steps_before = self._examples_before = 0
@@ -141,7 +142,11 @@ class StepPace:
         """Leaves out time that ends now."""
         with self._lock:
             self.stepped_at = time.perf_counter()
+            if self._pauses and self._steps_at_pause == self.num_steps:
+                began, ended = self._pauses.pop()
+                seconds += ended - began
             self._pauses.append((self.stepped_at - seconds, self.stepped_at))
+            self._steps_at_pause = self.num_steps
             self.times.skip()
 
     def wait_for_data(self, seconds: float) -> None:
