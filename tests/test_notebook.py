@@ -27,8 +27,10 @@ class Outputs(NamedTuple):
 
     displayed: list[dict[str, Any]]
     updated: list[dict[str, Any]]
+    printed: str
+    """What was written to the streams. A kernel may send one line in several messages."""
     other: list[dict[str, Any]]
-    """Streams, results and errors."""
+    """Results and errors."""
 
 
 class Kernel:
@@ -38,20 +40,25 @@ class Kernel:
         self._client = client
 
     def run(self, code: str) -> Outputs:
-        outputs = Outputs([], [], [])
+        displayed: list[dict[str, Any]] = []
+        updated: list[dict[str, Any]] = []
+        printed: list[str] = []
+        other: list[dict[str, Any]] = []
 
         def take(message: dict[str, Any]) -> None:
             kind, content = message["msg_type"], message["content"]
             if kind == "display_data":
-                outputs.displayed.append(content)
+                displayed.append(content)
             elif kind == "update_display_data":
-                outputs.updated.append(content)
-            elif kind in ("stream", "execute_result", "error"):
-                outputs.other.append(content)
+                updated.append(content)
+            elif kind == "stream":
+                printed.append(content["text"])
+            elif kind in ("execute_result", "error"):
+                other.append(content)
 
         reply = self._client.execute_interactive(code, output_hook=take, timeout=DEADLINE_S, allow_stdin=False)
         assert reply["content"]["status"] == "ok", reply["content"]
-        return outputs
+        return Outputs(displayed, updated, "".join(printed), other)
 
 
 @pytest.fixture
@@ -95,7 +102,7 @@ def shows_steps(content: dict[str, Any]) -> bool:
 
 def test_a_run_is_one_output_that_is_updated_in_place(kernel: Kernel, tmp_path: Path) -> None:
     begun = kernel.run("import tputui\nrun = tputui.start(total_steps=10_000_000, name='mine')")
-    assert (len(begun.displayed), begun.other) == (1, [])
+    assert (len(begun.displayed), begun.printed, begun.other) == (1, "", [])
     name = begun.displayed[0]["transient"]["display_id"]
     assert "starting" in words(begun.displayed[0])
 
@@ -105,16 +112,15 @@ def test_a_run_is_one_output_that_is_updated_in_place(kernel: Kernel, tmp_path: 
     while time.monotonic() < until and not (trained.updated and shows_steps(trained.updated[-1])):
         # On a busy machine the first steps, and how many are planned, are shown later.
         trained = kernel.run(f"began = time.monotonic()\n{loop}\nprint(time.monotonic() - began)")
-    (printed,) = trained.other
-    assert trained.displayed == []
-    assert 1 <= len(trained.updated) <= float(printed["text"]) + 1, "at most one a second, the first at any time"
+    assert (trained.displayed, trained.other) == ([], [])
+    assert 1 <= len(trained.updated) <= float(trained.printed) + 1, "at most one a second, the first at any time"
     assert {update["transient"]["display_id"] for update in trained.updated} == {name}
     assert shows_steps(trained.updated[-1])
     assert "running" in words(trained.updated[-1])
     assert '<path class="tpu-t"' in trained.updated[-1]["data"]["text/html"]
 
     closed = kernel.run("run.close()")
-    assert (closed.displayed, closed.other) == ([], [])
+    assert (closed.displayed, closed.printed, closed.other) == ([], "", [])
     assert 1 <= len(closed.updated) <= 2, "the end, and before it the last steps if an update of them was due"
     assert "done" in words(closed.updated[-1])
     assert "-mine done: " in closed.updated[-1]["data"]["text/plain"]
@@ -122,11 +128,10 @@ def test_a_run_is_one_output_that_is_updated_in_place(kernel: Kernel, tmp_path: 
     # Another run, which has ended: one output, none for the value of the cell, and no update later.
     recorded.write_run(tmp_path / "runs", run="demo")
     watched = kernel.run(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[1])
-    assert (len(watched.displayed), watched.updated, watched.other) == (1, [], [])
+    assert (len(watched.displayed), watched.updated, watched.printed, watched.other) == (1, [], "", [])
     assert "best validation loss 0.1333 in epoch 3" in words(watched.displayed[0])
     heavy = kernel.run("import sys; print(*{'torch', 'numpy', 'textual', 'jax'} & {*sys.modules})")
-    assert [each["text"].strip() for each in heavy.other] == [""]
-    assert (heavy.displayed, heavy.updated) == ([], [])
+    assert (heavy.printed.strip(), heavy.displayed, heavy.updated, heavy.other) == ("", [], [], [])
 
 
 def test_nothing_is_shown_outside_of_a_notebook(tmp_path: Path) -> None:
