@@ -130,6 +130,12 @@ _PROSE = re.compile(
     re.IGNORECASE,
 )
 """On lines that report about values of lines before."""
+_BEST_BEHIND = re.compile(
+    r"(?<=\.)(\d{1,20}%?\)?)[\s,;|/([-]{1,4}best(?!\s?[:=_])(?: [a-z][\w@.-]{0,12}){0,3}"
+    r"\s?[:=]?\s?\d{1,20}(?:\.\d{1,20})?%?(?: (?:at|in|@) epoch \d{1,9})?\)?",
+    re.IGNORECASE,
+)
+"""The best value so far behind a new one: `acc 0.81 best 0.84`, `acc 81.2% (best acc 84.0% at epoch 3)`."""
 _OF_EXAMPLES = re.compile(r"(?:test )?(accuracy|loss)[a-z ]{0,30} on the \d{1,9} (test|val)\w{0,7} \w{1,20}", re.I)
 """`Accuracy of the network on the 10000 test images`."""
 _DURATION = re.compile(r"(?<![\w.])(?:\d{1,6}(?:ms|[smhd])){1,4}(?!\w)", re.IGNORECASE)
@@ -236,7 +242,7 @@ def is_configuration(text: str) -> bool:
 
 def taken_apart(text: str) -> PrintedLine:
     """A line without the header of its logger, taken apart."""
-    text = _OF_EXAMPLES.sub(r"\2 \1", _DEVICES.sub(" ", text))
+    text = _OF_EXAMPLES.sub(r"\2 \1", _BEST_BEHIND.sub(r"\1", _DEVICES.sub(" ", text)))
     position, rest = _position(text)
     fields = _fields(rest, not position.is_none)
     if position.is_none and (leading := _LEADING.match(text)) is not None and fields and fields[0].has_sign:
