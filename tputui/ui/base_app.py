@@ -17,7 +17,6 @@ from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
-from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.screen import Screen, SystemModalScreen
 from textual.widget import Widget
@@ -85,13 +84,6 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
     in one queue instead. Widgets and screens that handle keys themselves implement `take_key`.
     """
 
-    class KeyDone(Message):
-        """The action of a key is finished, including the callbacks it scheduled."""
-
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
-
     def __init__(self) -> None:
         super().__init__()
         self._keys: deque[events.Key] = deque()
@@ -117,10 +109,9 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
         if self._waits_on is not self.screen:
             await self._press_next()
 
-    async def on_key_queue_app_key_done(self, message: KeyDone) -> None:
-        """Handle the next key. Callbacks of the previous one, such as a change of focus, ran before this message."""
-        message.stop()
-        if message.number == self._num_waits:
+    async def _press_next_after(self, number: int) -> None:
+        """Handle the next key. Callbacks of the previous one, such as a change of focus, ran before this one."""
+        if number == self._num_waits:
             await self._press_next()
 
     async def _press_next(self) -> None:
@@ -145,7 +136,7 @@ class KeyQueueApp(App[ResultT], Generic[ResultT]):
         for index, pump in enumerate(pumps):
             if pump is not None and pump.call_later(self._visit, pumps[index + 1 :], number):
                 return
-        self.post_message(self.KeyDone(number))
+        self.call_later(self._press_next_after, number)
 
     def interrupted(self) -> None:
         """Ctrl-C was pressed while no text is selected."""
@@ -170,13 +161,6 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
 
     ENABLE_COMMAND_PALETTE: ClassVar[bool] = True
     COMMANDS = {ActionsProvider}  # noqa: RUF012 - annotated by the base class
-
-    class FileWritten(Message):
-        """A file was written, or writing failed."""
-
-        def __init__(self, sentence: str) -> None:
-            super().__init__()
-            self.sentence = sentence
 
     def __init__(
         self,
@@ -390,14 +374,9 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
         try:
             path = export.write_new(directory, name, content)
         except OSError as error:
-            self.post_message(self.FileWritten(f"export failed: {error.strerror or error}: {directory}"))
+            self.call_later(self.show_notice, f"export failed: {error.strerror or error}: {directory}")
         else:
-            self.post_message(self.FileWritten(f"{prefix}written to {path}"))
-
-    def on_base_app_file_written(self, message: FileWritten) -> None:
-        """Show the result of writing a file."""
-        message.stop()
-        self.show_notice(message.sentence)
+            self.call_later(self.show_notice, f"{prefix}written to {path}")
 
     def _selected(self) -> Widget | None:
         """The focused widget if it has text, else the first widget that has."""

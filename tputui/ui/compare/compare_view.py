@@ -179,7 +179,7 @@ class CompareReader(PollingThread):
     def __init__(
         self,
         run_dirs: Sequence[Path],
-        deliver: Callable[[RunStates], None],
+        deliver: Callable[[RunStates], object],
         open_run: Callable[[Path], ComparedSession],
         clock: Callable[[], float] = time.time,
     ) -> None:

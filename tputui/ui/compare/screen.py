@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from textual.app import ComposeResult
-from textual.message import Message
 from textual.screen import Screen
 
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN, compare
@@ -115,13 +114,6 @@ class CompareScreen(Screen[MonitorResult]):
     BINDINGS = keymap.bindings(keymap.COMPARE)
     CSS_PATH = "../compare.tcss"
 
-    class RunsRead(Message):
-        """The reading thread sent a reading."""
-
-        def __init__(self, reading: RunStates) -> None:
-            super().__init__()
-            self.reading = reading
-
     def __init__(
         self,
         run_dirs: Sequence[Path],
@@ -151,7 +143,7 @@ class CompareScreen(Screen[MonitorResult]):
         """The newest reading."""
         self.notices = Notices(self, self._put_notice)
         self._part: ComparedPart | None = None
-        self._reader = CompareReader(run_dirs, self._deliver, open_run, clock)
+        self._reader = CompareReader(run_dirs, partial(self.call_later, self._take_reading), open_run, clock)
 
     def compose(self) -> ComposeResult:
         """Header, panels, keys."""
@@ -175,13 +167,9 @@ class CompareScreen(Screen[MonitorResult]):
         """Stops the reading thread, which closes the sessions."""
         self._reader.stop()
 
-    def _deliver(self, reading: RunStates) -> None:
-        self.post_message(self.RunsRead(reading))
-
-    def on_compare_screen_runs_read(self, message: RunsRead) -> None:
+    def _take_reading(self, reading: RunStates) -> None:
         """Shows the newest reading."""
-        message.stop()
-        self.reading = message.reading
+        self.reading = reading
         self._show()
         self._reader.drawn()
 

@@ -169,15 +169,6 @@ class ConfigPicker(Screen[PickedConfig | None]):
     BINDINGS = keymap.bindings(keymap.CONFIGS)
     CSS_PATH = "../launcher.tcss"
 
-    class ConfigsFound(Message):
-        """The searching thread found configurations."""
-
-        def __init__(
-            self, choices: tuple[ConfigChoice, ...], readiness: tuple[DataReadiness, ...], *, is_searching: bool
-        ) -> None:
-            super().__init__()
-            self.choices, self.readiness, self.is_searching = choices, readiness, is_searching
-
     def __init__(
         self, config_dir: Path, runs: Sequence[tuple[Path, str]], data_sets: Callable[[], Mapping[str, bool]]
     ) -> None:
@@ -206,18 +197,13 @@ class ConfigPicker(Screen[PickedConfig | None]):
     @work(thread=True, group="configs")
     def _search(self) -> None:
         choices = (*configs.files(self._config_dir), BLANK)
-        self.post_message(self.ConfigsFound(choices, (), is_searching=bool(self._runs)))
+        self.call_later(self._show, choices, is_searching=bool(self._runs))
         if self._runs:
             choices = (*choices, *configs.runs(self._runs))
-            self.post_message(self.ConfigsFound(choices, (), is_searching=False))
+            self.call_later(self._show, choices, is_searching=False)
         data_sets = self._data_sets()
         ready = tuple(configs.readiness(choice, data_sets, self._config_dir) for choice in choices)
-        self.post_message(self.ConfigsFound(choices, ready, is_searching=False))
-
-    def on_config_picker_configs_found(self, message: ConfigsFound) -> None:
-        """Shows the configurations found so far."""
-        message.stop()
-        self._show(message.choices, message.readiness, is_searching=message.is_searching)
+        self.call_later(self._show, choices, ready, is_searching=False)
 
     def _show(
         self, choices: tuple[ConfigChoice, ...], readiness: tuple[DataReadiness, ...] = (), *, is_searching: bool

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from textual import events, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.message import Message
 from textual.screen import Screen
 
 from tputui import formatting as fmt
@@ -46,27 +46,6 @@ class LauncherScreen(Screen[Path | None]):
     BINDINGS = keymap.bindings(keymap.LAUNCH)
     CSS_PATH = "../launcher.tcss"
 
-    class CheckUpdated(Message):
-        """The checking thread sent an update."""
-
-        def __init__(self, update: CheckUpdate) -> None:
-            super().__init__()
-            self.update = update
-
-    class MachineChecked(Message):
-        """It is known whether this machine can train."""
-
-        def __init__(self, error: str | None) -> None:
-            super().__init__()
-            self.error = error
-
-    class StartFinished(Message):
-        """The run was started, or failed to start."""
-
-        def __init__(self, result: Path | LaunchError) -> None:
-            super().__init__()
-            self.result = result
-
     def __init__(
         self, service: LaunchService, picked: PickedConfig, config_dir: Path, taken_names: Collection[str]
     ) -> None:
@@ -75,7 +54,7 @@ class LauncherScreen(Screen[Path | None]):
         self._service = service
         self._config_dir = config_dir
         self._state = FormState(picked, taken_names)
-        self._checker = Checker(service, lambda update: self.post_message(self.CheckUpdated(update)))
+        self._checker = Checker(service, partial(self.call_later, self._take_update))
         self._search = ""
         """Words that a field must contain to be shown."""
         self._input_use: Literal["find", "write"] = "find"
@@ -115,12 +94,11 @@ class LauncherScreen(Screen[Path | None]):
 
     @work(thread=True, group="machine")
     def _check_machine(self) -> None:
-        self.post_message(self.MachineChecked(self._service.machine_error()))
+        self.call_later(self._take_machine_error, self._service.machine_error())
 
-    def on_launcher_screen_machine_checked(self, message: MachineChecked) -> None:
+    def _take_machine_error(self, error: str | None) -> None:
         """Shows whether this machine can train."""
-        message.stop()
-        self._state.machine_error = message.error
+        self._state.machine_error = error
         self._show()
 
     def _check_form(self) -> None:
@@ -129,10 +107,9 @@ class LauncherScreen(Screen[Path | None]):
         self._checker.submit(self._state.on_edit())
         self._show()
 
-    def on_launcher_screen_check_updated(self, message: CheckUpdated) -> None:
+    def _take_update(self, update: CheckUpdate) -> None:
         """Applies an update of the checking thread."""
-        message.stop()
-        request = self._state.apply(message.update)
+        request = self._state.apply(update)
         if request is not None:
             self._checker.submit(request)
         self._show()
@@ -335,17 +312,16 @@ class LauncherScreen(Screen[Path | None]):
             result: Path | LaunchError = self._service.start(launch)
         except LaunchError as error:
             result = error
-        self.post_message(self.StartFinished(result))
+        self.call_later(self._take_start, result)
 
-    def on_launcher_screen_start_finished(self, message: StartFinished) -> None:
+    def _take_start(self, result: Path | LaunchError) -> None:
         """Returns the run, or shows why it could not be started."""
-        message.stop()
-        if isinstance(message.result, Path):
-            self.dismiss(message.result)
+        if isinstance(result, Path):
+            self.dismiss(result)
             return
-        self._state.fail_start(str(message.result))
+        self._state.fail_start(str(result))
         self._show()
-        self.notices.show(f"not started: {message.result}")
+        self.notices.show(f"not started: {result}")
 
     def action_close(self) -> None:
         """Ends a search, else leaves; asks first if changes would be lost."""

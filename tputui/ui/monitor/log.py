@@ -61,13 +61,6 @@ class LogPanel(RunPanel[LogPart]):
     class TypingChanged(Message):
         """The user started or stopped typing an expression."""
 
-    class OlderLinesRead(Message):
-        """Lines before the oldest known ones were read."""
-
-        def __init__(self, lines: OlderLines) -> None:
-            super().__init__()
-            self.found = lines
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._store = LogStore()
@@ -394,12 +387,8 @@ class LogPanel(RunPanel[LogPart]):
 
     @work(thread=True, group="older", exclusive=True)
     def _load_older(self) -> None:
-        self.post_message(self.OlderLinesRead(self.read_older()))
-
-    def on_log_panel_older_lines_read(self, message: OlderLinesRead) -> None:
-        """Show the lines."""
-        message.stop()
-        self.take_older(message.found.lines, message.found.where)
+        older = self.read_older()
+        self.call_later(self.take_older, older.lines, older.where)
 
     def take_older(self, lines: list[LogLine], where: str) -> None:
         """Insert lines before the first one; `where` names the files with all lines."""

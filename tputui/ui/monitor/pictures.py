@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from textual import work
 from textual.app import ComposeResult
-from textual.message import Message
 from textual.screen import Screen
 
 from tputui.state.chart_data import Mark
@@ -69,14 +68,6 @@ class PicturesScreen(Screen[None]):
 
     BINDINGS = keymap.bindings(keymap.PICTURES)
     CSS_PATH = "../pictures.tcss"
-
-    class FilesRead(Message):
-        """The picture files of an epoch were read."""
-
-        def __init__(self, view: ev.PicturesKept, pixels: Mapping[str, Pixels | str]) -> None:
-            super().__init__()
-            self.view = view
-            self.found = pixels
 
     def __init__(
         self,
@@ -160,16 +151,15 @@ class PicturesScreen(Screen[None]):
     @work(thread=True, group="pictures")
     def _read_files(self, view: ev.PicturesKept) -> None:
         pixels = self._files.read(dict.fromkeys(picture.path for picture in view.pictures[:PICTURES_MAX]))
-        self.post_message(self.FilesRead(view, pixels))
+        self.call_later(self._take_files, view, pixels)
 
-    def on_pictures_screen_files_read(self, message: FilesRead) -> None:
+    def _take_files(self, view: ev.PicturesKept, pixels: Mapping[str, Pixels | str]) -> None:
         """Show the pictures, unless a newer frame names others."""
-        message.stop()
-        if self._moment is not None and message.view == self._view:
-            examples = examples_of(message.view, message.found)
+        if self._moment is not None and view == self._view:
+            examples = examples_of(view, pixels)
             run, first = self._moment.frame.snapshot.run, self._views[0].epoch
             epochs = (first, self._views[-1].epoch) if len(self._views) > 1 else None
-            self.query_one(GalleryPanel).show(GalleryPart(run, message.view, examples, "", epochs))
+            self.query_one(GalleryPanel).show(GalleryPart(run, view, examples, "", epochs))
 
     def _move_time(self, command: PlayerCommand) -> None:
         self.notices.clear()

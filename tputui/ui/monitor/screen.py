@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -152,20 +153,6 @@ class MonitorScreen(Screen[MonitorResult]):
     frame: var[Frame | None] = var(None, init=False)
     """The newest frame. A `var`, so that setting it repaints nothing: widgets repaint the lines that changed."""
 
-    class FrameRead(Message):
-        """The reading thread has a new frame."""
-
-        def __init__(self, frame: Frame) -> None:
-            super().__init__()
-            self.frame = frame
-
-    class MarksRead(Message):
-        """The events of a whole recording were read."""
-
-        def __init__(self, marks: KnownMarks) -> None:
-            super().__init__()
-            self.known = marks
-
     def __init__(self, source: SessionSource, run_dir: Path, *, read_only: bool = False) -> None:
         """With `read_only` no request can be made of the run."""
         super().__init__()
@@ -184,7 +171,7 @@ class MonitorScreen(Screen[MonitorResult]):
         """The screen above this one that is updated with every frame."""
         self._keys_depend_on: FooterState | None = None
         """What the keys of the footer were found from."""
-        self._reader = ReaderThread(source, lambda frame: self.post_message(self.FrameRead(frame)))
+        self._reader = ReaderThread(source, partial(self.call_later, self._take_frame))
         self.notices = Notices(self, self._put_notice)
         # The receipts of the run appear in the place of the notice.
         self._requests = RequestSender(
@@ -212,10 +199,9 @@ class MonitorScreen(Screen[MonitorResult]):
 
     # Frames.
 
-    def on_monitor_screen_frame_read(self, message: FrameRead) -> None:
+    def _take_frame(self, frame: Frame) -> None:
         """Draw the frame, then let the thread deliver the next one."""
-        message.stop()
-        self.frame = message.frame
+        self.frame = frame
         self._reader.drawn()
 
     def watch_frame(self, frame: Frame | None) -> None:
@@ -515,13 +501,12 @@ class MonitorScreen(Screen[MonitorResult]):
 
     @work(thread=True, group="marks", exclusive=True)
     def _read_marks(self) -> None:
-        self.post_message(self.MarksRead(player_bar.marks_of(self._run_dir, lambda: self._reader.is_stopped)))
+        self.call_later(self._take_marks, player_bar.marks_of(self._run_dir, lambda: self._reader.is_stopped))
 
-    def on_monitor_screen_marks_read(self, message: MarksRead) -> None:
+    def _take_marks(self, known: KnownMarks) -> None:
         """Go to the next event, now that the events are known."""
-        message.stop()
-        self._known_marks = message.known
-        if message.known.marks:
+        self._known_marks = known
+        if known.marks:
             self.action_event(1)
         else:
             self.notices.show("no later event")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
-from textual.message import Message
 from textual.screen import Screen
 
 from tputui.session.session import Session
@@ -113,13 +113,6 @@ class RunsScreen(Screen[MonitorResult]):
     BINDINGS = keymap.bindings(keymap.RUNS)
     CSS_PATH = "../runs.tcss"
 
-    class ListingRead(Message):
-        """The reading thread sent a listing."""
-
-        def __init__(self, listing: Listing) -> None:
-            super().__init__()
-            self.listing = listing
-
     def __init__(
         self,
         runs_dir: Path,
@@ -143,9 +136,7 @@ class RunsScreen(Screen[MonitorResult]):
         # Runs of another machine are changed and steered after they were opened.
         self._read_only = read_only or remote is not None
         self._clock = clock
-        self._readers = readers_of(
-            runs_dir, remote, user_config, lambda listing: self.post_message(self.ListingRead(listing)), clock
-        )
+        self._readers = readers_of(runs_dir, remote, user_config, partial(self.call_later, self._take_listing), clock)
         self._listing: Listing | None = None
         self._shown_notices: frozenset[str] = frozenset()
         """Notices of listings that were shown once."""
@@ -206,10 +197,9 @@ class RunsScreen(Screen[MonitorResult]):
         preview.styles.height = min(max(height * 2 // 5, 12), 24)
         self.query_one(KeyBar).show(self._footer_keys())
 
-    def on_runs_screen_listing_read(self, message: ListingRead) -> None:
+    def _take_listing(self, listing: Listing) -> None:
         """Shows the newest rows."""
-        message.stop()
-        self._listing = listing = message.listing
+        self._listing = listing
         self._marked &= listing.rows.keys()
         self._show()
         new = [notice for notice in listing.notices if notice not in self._shown_notices]
