@@ -57,6 +57,8 @@ while not run.should_stop():
     run.step(step=step, loss=float(loss))
     run.save_if_asked(save)
 run.close()
+# Without it the threads of gloo may abort a rank that has ended.
+dist.destroy_process_group()
 print("left after", step)
 """
 
