@@ -207,12 +207,14 @@ def _is_at(guess: float, loss: Curve, is_named: bool) -> bool:
 
 
 def _validates_at(guess: float, run: LearningRun, is_named: bool) -> bool:
-    """Whether no validation loss is better than a guess, while training learns a little by heart."""
+    """Whether no validation loss is better than a guess and it no longer falls, while training learns a little by
+    heart."""
     loss, late = run.loss, run.valid_loss.share(1 / 3, 1.0).values
     if len(run.valid_loss.values) < EVALUATIONS_MIN or (abs(loss.values[0] - guess) > 0.15 * guess and not is_named):
         return False
     has_fallen = loss.values[0] - fmean(loss.share(0.9, 1.0).values) > 0.25 * guess
-    return not has_fallen and all(-GUESS_WITHIN <= value / guess - 1 <= 0.25 for value in late)
+    falls = fmean(late[: len(late) // 2]) - fmean(late[len(late) // 2 :]) > GUESS_WITHIN * guess
+    return not has_fallen and not falls and all(-GUESS_WITHIN <= value / guess - 1 <= 0.25 for value in late)
 
 
 def _stays(curve: Curve) -> bool:
