@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import recorded
 from tests.deadline import DEADLINE_S
 from tests.test_reporter_api import of_type, read_events, show, the_run
 from tputui.telemetry import events as ev
+from tputui.telemetry import rundir
 
 BEFORE = "import multiprocessing, os, sys, threading\nimport tputui\nrun = tputui.start()\nrun.step(loss=1.0)\n"
 
@@ -116,3 +118,12 @@ def test_a_run_ends_as_its_script_does(tmp_path: Path) -> None:
     shown = show(the_run(started["exit code"][0]))
     assert shown["state"] == "failed"
     assert show(the_run(started["without clean-up"][0]))["state"] == "lost"
+
+
+def test_a_supervisor_names_the_exit_code_that_a_script_raises(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path, recorded.manifest("command"))
+    env = {**os.environ, "PYTHONPATH": os.getcwd(), "TPUTUI_RUN_DIR": str(run_dir)}
+    ended = subprocess.run([sys.executable, "-c", BEFORE + "raise SystemExit(0)"], cwd=tmp_path, env=env, check=True)
+    assert ended.returncode == 0
+    (training,) = of_type(read_events(run_dir / "worker-0.jsonl"), ev.TrainingEnded)
+    assert (training.outcome, training.reason) == ("done", "1 step trained")

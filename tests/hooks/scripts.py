@@ -540,4 +540,5 @@ WAYS: dict[str, Callable[[], Any]] = {
 WAYS |= {f"mode_{mode}": partial(with_mode, mode) for mode in ("left", "one", "inner", "right", "each", "statistics")}
 
 if __name__ == "__main__":
-    WAYS[sys.argv[1]]()
+    # As console scripts do: `exit` is looked up before the training starts.
+    sys.exit(WAYS[sys.argv[1]]())

@@ -92,7 +92,9 @@ def hook_torch() -> None:
     _is_hooked = True
     from tputui.hooks import backward, batches, evaluation, notes, optimizers
     from tputui.observers.autoload import after_import
+    from tputui.reporting.process_exit import watch_calls
 
+    watch_calls()
     torch = sys.modules["torch"]
     notes.report_with(_make_training)
     backward.hook(torch)

@@ -2,7 +2,8 @@
 
 The interpreter passes no exit code to `atexit`, and forgets `SystemExit` before. Therefore `sys.exit`, `exit` and
 `quit` are wrapped: a call is remembered, and counts if the main program was really left by an exception. The code of a
-`raise SystemExit(code)` outside of `with run:` is not known.
+`raise SystemExit(code)` outside of `with run:`, or of a `sys.exit(main())` whose `exit` was looked up before it was
+wrapped, is not known here; a supervisor knows it.
 """
 
 from __future__ import annotations
@@ -102,22 +103,21 @@ class ExitWatch:
             main = main.f_back
         self._main: FrameType | None = main
         """The outermost call of the main thread: the script."""
-        sys.exit = _watched(sys.exit)
-        quitter: Any = sys.modules.get("_sitebuiltins")
-        if quitter is not None:
-            quitter.Quitter.__call__ = _watched(quitter.Quitter.__call__)
+        watch_calls()
 
-    def ending_at_exit(self) -> ScriptEnding:
-        """How training ended; called by `atexit`."""
+    def ending_at_exit(self, *, is_supervised: bool) -> ScriptEnding:
+        """How training ended; called by `atexit`. A supervisor names the exit code of the process itself."""
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException):
             return ending_of(error)
         if not self._was_left_by_exception():
             return ScriptEnding()
         pid, ending = _newest or (0, ScriptEnding())
+        if pid == os.getpid():
+            return ending
         return (
-            ending
-            if pid == os.getpid()
+            ScriptEnding()
+            if is_supervised
             else ScriptEnding("done", "ended by SystemExit with an exit code that is not known")
         )
 
@@ -128,6 +128,14 @@ class ExitWatch:
             return False
         last = self._main.f_code.co_code[self._main.f_lasti]
         return not dis.opname[last].removeprefix("INSTRUMENTED_").startswith("RETURN")
+
+
+def watch_calls() -> None:
+    """Wraps what leaves the interpreter. `sys.exit(main())` looks it up before `main` runs: call this early."""
+    sys.exit = _watched(sys.exit)
+    quitter: Any = sys.modules.get("_sitebuiltins")
+    if quitter is not None:
+        quitter.Quitter.__call__ = _watched(quitter.Quitter.__call__)
 
 
 def ending_of_child() -> ScriptEnding:

@@ -295,9 +295,9 @@ def _hook() -> None:
 
 
 def _close_at_exit() -> None:
-    watch = _joined.exit_watch
+    watch, process = _joined.exit_watch, _joined.process
     if _joined.pid == os.getpid() and watch is not None:
-        _close_runs(watch.ending_at_exit())
+        _close_runs(watch.ending_at_exit(is_supervised=process is not None and process.supervised))
 
 
 def _close_in_child() -> None:
