@@ -251,6 +251,22 @@ def test_values_that_are_printed_and_logged_are_shown_once_whatever_their_names(
     assert [event.epoch for event in events if isinstance(event, ev.EpochEnded)] == [1, 2, 3]
 
 
+def test_results_that_are_printed_at_steps_and_logged_by_epochs_are_shown_once() -> None:
+    gathered = ValueEvents()
+    gathered.place_by(lambda t, evaluates: (4 * int(t - T0), int(t - T0), range(1, 4)))
+    events = []
+    for epoch in (1, 2, 3):
+        accuracy = 0.512345 + epoch / 10
+        t = T0 + epoch
+        gathered.take(CONSOLE, [value("valid/accuracy", None, round(accuracy, 4), epoch, t)], t)
+        gathered.take("events", [value("Test/Accuracy", epoch, accuracy, None, t)], t)
+        events += gathered.events(t)
+    events += gathered.events(T0 + 4, final=True)
+    assert {event.name for event in logged(events)} == {"Test/Accuracy"}
+    ended = {(event.epoch, *event.valid) for event in events if isinstance(event, ev.EpochEnded)}
+    assert ended == {(1, "Test/Accuracy"), (2, "Test/Accuracy"), (3, "Test/Accuracy")}
+
+
 def test_losses_are_read_however_many_metrics_come_first_and_the_others_are_counted() -> None:
     names = [f"layer{number}/grad_norm" for number in range(9_000)]
     later = ["loss", "valid_loss", "valid/acc", "loss/core0", "loss/core1", "actor/loss"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tputui.logs.value_events import LossRow, steps_recorded
 from tputui.supervise import log_collector, log_files
 from tputui.supervise.log_collector import LogCollector
 from tputui.supervise.log_tail import Printed
+from tputui.supervise.training_positions import TrainingPositions
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
 from tputui.telemetry.events import Split
@@ -365,6 +367,26 @@ def test_printed_positions_are_shown_in_steps(tmp_path: Path, lines: list[str], 
     collected_in(run_dir, tmp_path, [Printed(line) for line in lines])
     logged = [unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged) if event.name == "loss"]
     assert [step for one in logged for step in one.steps] == steps
+
+
+@pytest.mark.parametrize("has_plan", [True, False])
+def test_positions_are_known_once_the_process_has_reported_its_plan(tmp_path: Path, has_plan: bool) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    plan, progress = (
+        next(event for event in recorded.worker_events() if isinstance(event, kind))
+        for kind in (ev.TrainingPlanned, ev.ProgressReported)
+    )
+    worker, positions = Reporter(run_dir, "worker"), TrainingPositions(run_dir, 0)
+    opened_t = time.time()
+    worker.emit(replace(progress, t=opened_t + 0.5, step=3))
+    worker.flush(DEADLINE_S)
+    positions.read()
+    assert not positions.is_known_at(opened_t), "`[64/256]` may be examples or steps"
+    worker.emit(replace(plan, t=opened_t + 0.75) if has_plan else replace(progress, t=opened_t + 9.0, step=30))
+    worker.close()
+    positions.read()
+    assert positions.is_known_at(opened_t)
+    positions.close()
 
 
 def test_results_of_an_epoch_that_was_too_short_to_be_told_belong_to_it(tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ class Shown:
     """The newest values of a metric that is shown."""
 
     def __init__(self) -> None:
-        self.values: deque[tuple[int | None, float]] = deque(maxlen=RECENT_MAX)
-        """Step and value."""
+        self.values: deque[tuple[int | None, float, float]] = deque(maxlen=RECENT_MAX)
+        """Step, value and epoch; NaN where no epoch is known."""
         self.num_values = 0
         """Of all values, also of those that are left out."""
 
-    def add(self, step: int | None, value: float) -> None:
+    def add(self, step: int | None, value: float, epoch: float = math.nan) -> None:
         """Adds a value in the order of its log."""
-        self.values.append((step, value))
+        self.values.append((step, value, epoch))
         self.num_values += 1
 
 
@@ -37,9 +37,9 @@ class Repeats:
         self._lost: set[int] = set()
         """The metrics that it does not repeat."""
 
-    def take(self, step: int | None, value: float, others: Iterable[Shown], *, is_printed: bool) -> bool:
-        """Whether some metric that has all values so far has this one, too. `is_printed`: this one was printed, else
-        those of the others were."""
+    def take(self, step: int | None, value: float, epoch: float, others: Iterable[Shown], *, is_printed: bool) -> bool:
+        """Whether some metric that has all values so far has this one, too. `epoch`: NaN if not known; a log may count
+        steps where another counts epochs. `is_printed`: this one was printed, else those of the others were."""
         found: dict[int, int] = {}
         missing: set[int] = set()
         for number, other in enumerate(others):
@@ -50,8 +50,8 @@ class Repeats:
             # A value may be printed twice: on a bar, and below it.
             start = max(self._places.get(number, 0) - is_printed, first)
             for place in range(start, other.num_values):
-                at, known = other.values[place - first]
-                near = step is None or at is None or abs(step - at) <= 1
+                at, known, at_epoch = other.values[place - first]
+                near = step is None or at is None or abs(step - at) <= 1 or epoch == at_epoch
                 if near and is_same(*((value, known) if is_printed else (known, value))):
                     found[number] = place + 1
                     break

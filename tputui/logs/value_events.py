@@ -230,6 +230,9 @@ class _PendingValues:
         self.steps: list[int] = []
         self.times: list[float] = []
         self.epochs: list[float] = []
+        self.of_epochs: list[tuple[float, int, float, float, bool]] = []
+        """Those with an epoch that the table of epochs does not have yet: value, step, epoch, unix time, and whether
+        the log gave the step."""
 
     @property
     def is_counted(self) -> bool:
@@ -242,7 +245,7 @@ class _PendingValues:
         return self.source == CONSOLE
 
     def clear(self) -> None:
-        self.values, self.steps, self.times, self.epochs = [], [], [], []
+        self.values, self.steps, self.times, self.epochs, self.of_epochs = [], [], [], [], []
 
 
 PositionAt = Callable[[float, bool], tuple[int, int, range] | None]
@@ -386,7 +389,9 @@ class ValueEvents:
             if epoch is not None:
                 self._epoch_of[source] = epoch
                 of_epoch = step if has_step else self.newest_step
-                self._epochs.add(column.meaning, value, of_epoch, epoch, now, has_step=has_step, source=source)
+                column.of_epochs.append((value, of_epoch, epoch, now, has_step))
+                if column.repeats is None or not column.is_valid:
+                    self._add_to_epochs(column)
             if t is not None and t > self.newest_t:
                 self.newest_t = t
             if len(column.values) >= VALUES_PER_EVENT:
@@ -394,6 +399,11 @@ class ValueEvents:
         if newest is not None:
             self._newest_of[source] = newest
         self.num_values += len(values)
+
+    def _add_to_epochs(self, column: _PendingValues) -> None:
+        for value, step, epoch, now, has_step in column.of_epochs:
+            self._epochs.add(column.meaning, value, step, epoch, now, has_step=has_step, source=column.source)
+        column.of_epochs.clear()
 
     def _placed(
         self, column: _PendingValues, step: int | None, epoch: float | None, t: float
@@ -565,9 +575,10 @@ class ValueEvents:
         self._decide(now)
         if column.repeats is not None and self._is_repeated(column, column.repeats, now, final=final):
             return
+        self._add_to_epochs(column)
         if self._has_console:
-            for value, step in zip(column.values, column.steps, strict=True):
-                column.shown.add(None if column.is_counted else step, value)
+            for value, step, epoch in zip(column.values, column.steps, column.epochs, strict=True):
+                column.shown.add(None if column.is_counted else step, value, epoch)
         values, steps, times, epochs = column.values, column.steps, column.times, column.epochs
         meaning = column.meaning
         has_epochs = not all(map(math.isnan, epochs))
@@ -590,8 +601,8 @@ class ValueEvents:
             others.insert(0, self._of_process.get(_reported_key(self._rule.meaning_of(column.tag)), Shown()))
         while column.num_repeated < len(column.values):
             step = None if column.is_counted else column.steps[column.num_repeated]
-            value = column.values[column.num_repeated]
-            if repeats.take(step, value, others, is_printed=column.is_console):
+            value, epoch = column.values[column.num_repeated], column.epochs[column.num_repeated]
+            if repeats.take(step, value, epoch, others, is_printed=column.is_console):
                 column.num_repeated, column.waits_since = column.num_repeated + 1, None
                 continue
             # The other log may be behind.

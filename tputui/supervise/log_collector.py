@@ -60,7 +60,7 @@ GIVE_UP_S = 0.5
 UNWRITTEN_MAX = 64
 """Events that wait for the journal before the next look waits too, for at most `FLUSH_S`."""
 FLUSH_S = 5.0
-PLACE_MAX_S = 2.0
+PLACE_MAX_S = 3.0
 """Seconds for which a line waits for the journal of the training to tell where that was."""
 TRIES_MAX = 50
 """Looks at a file that is not recognised yet, because its first line is not complete; only after it has changed."""
@@ -371,7 +371,7 @@ class LogCollector:
     def _is_placed(self, t: float) -> bool:
         """Whether it is known where training was at a unix time."""
         is_awaited = self.has_reporter and not self._closing.is_set() and time.time() - t < PLACE_MAX_S
-        return not is_awaited or t <= self._positions.known_until
+        return not is_awaited or self._positions.is_known_at(t)
 
     def _position_at(self, t: float, evaluates: bool) -> tuple[int, int, range] | None:
         position = self._positions.at(t, evaluates=evaluates)

@@ -21,6 +21,8 @@ from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.journal import SUFFIX, Tail
 
 POSITIONS_MAX = 4_096
+_PLAN_WAIT_S = 1.5
+"""Seconds after the first event within which a process reports its plan, if it has one."""
 _t, _num_bytes = attrgetter("t"), attrgetter("num_bytes")
 
 
@@ -69,6 +71,8 @@ class TrainingPositions:
         """The newest epoch that has ended."""
         self.reported: list[tuple[str, int, array[float]]] = []
         """The values that the newest `read` has read: a tag, a first step, and those of the first core from there."""
+        self._opened_t = math.inf
+        """Unix time of the first event."""
         self.known_until = 0.0
         """Unix time of the newest event."""
 
@@ -76,6 +80,11 @@ class TrainingPositions:
     def is_known(self) -> bool:
         """Whether a process reports its steps."""
         return self._tail is not None
+
+    def is_known_at(self, t: float) -> bool:
+        """Whether it is known where training was at a unix time, and of how many steps and epochs."""
+        has_plan = self.planned != NOTHING_REPORTED or self.known_until - self._opened_t > _PLAN_WAIT_S
+        return has_plan and t <= self.known_until
 
     def read(self) -> None:
         """Reads what was written since the last call."""
@@ -118,7 +127,7 @@ class TrainingPositions:
         return place > 0 and self._printed[place - 1].evaluates
 
     def _take(self, event: ev.Event) -> None:
-        self.known_until = max(self.known_until, event.t)
+        self.known_until, self._opened_t = max(self.known_until, event.t), min(self._opened_t, event.t)
         if self._is_of_host and isinstance(event, ev.EpochStarted | ev.EvaluationStarted | ev.EvaluationEnded):
             evaluates = isinstance(event, ev.EvaluationStarted) and event.printed_bytes is not None
             _add(self._printed, PrintedBefore(event.t, event.printed_bytes or 0, evaluates))
