@@ -198,6 +198,37 @@ def epochs() -> None:
         sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
 
 
+def branches() -> None:
+    """Computes its loss in one of two branches, each with a backward pass of its own."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if step % 3:
+            loss = error_of(step)
+            loss.backward()
+        else:
+            loss = error_of(step).sqrt()
+            loss.backward()
+        optimizer.step()
+        tell(loss.item())
+
+
+def sums() -> None:
+    """Two losses of the same name in every second step, the first alone in the others."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = error_of(step)
+        loss.backward()
+        if step % 2 == 0:
+            first, loss = loss, error_of(step).sqrt()
+            loss.backward()
+            sys.stdout.write(f"true beside {loss.item()!r}\n")
+            loss = first
+        optimizer.step()
+        tell(loss.item())
+
+
 def parts() -> None:
     """Steps after every second batch, in epochs that are called otherwise."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:64]), batch_size=4)
@@ -533,7 +564,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
         epochs, parts, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, endless, folds, search, renewed,
-        both, turns, shifts, team, left,
+        both, turns, shifts, team, left, branches, sums,
     )
 }  # fmt: skip
 

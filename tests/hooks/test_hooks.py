@@ -28,6 +28,7 @@ MODULE = "tests.hooks.scripts"
 STEPS = 12
 WITH_EQUAL_LOSSES = (
     "plain", "accumulated", "shares", "scaled", "closure", "by_hand", "thread", "adversaries", "checkpointed", "asked",
+    "branches",
 )  # fmt: skip
 
 
@@ -101,6 +102,16 @@ def test_other_losses_are_metrics_with_their_lines(tmp_path: Path) -> None:
     named = script.snapshot.loss_named
     assert named is not None
     assert (named.name, named.source.partition(":")[0]) == ("errG", "scripts.py")
+
+
+def test_losses_of_two_branches_of_a_step_are_one_series(tmp_path: Path) -> None:
+    assert not told(tmp_path, "branches").metrics
+
+
+def test_two_losses_of_one_name_in_a_step_stay_two_series(tmp_path: Path) -> None:
+    script = told(tmp_path, "sums")
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+    assert script.metrics["loss"] == script.printed["beside"]
 
 
 def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:

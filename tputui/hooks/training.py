@@ -125,12 +125,20 @@ class HookedTraining:
     def _report_step(self, run: Run, step: TrainingStep) -> None:
         self._num_steps += 1
         self._num_batches += step.num_batches
-        loss = step.losses.pop(self._loss, None) if self._loss is not None else None
+        loss = step.losses.pop(self._loss_in(step, self._loss), None) if self._loss is not None else None
         run.step_ended(loss, step.num_examples or None, step.lr, step.ended_at)
         for site, value in step.losses.items():
             if (metrics := self._others.get(site)) is None:
                 metrics = self._others[site] = NamedMetrics(run, site.place)
             metrics.take({site.name: value}, run.last_step)
+
+    def _loss_in(self, step: TrainingStep, main: CallSite) -> CallSite:
+        """Whose loss is that of the training in a step. In a step without the main one it is one of the same name from
+        the same function, such as the other branch of an `if`, unless both were in one step before."""
+        if main.code is None or main in step.losses:
+            return main
+        others = (site for site in step.losses if site.code is main.code and site.name == main.name)
+        return next((site for site in others if site not in self._others), main)
 
     def place(self, loops: list[LoopPosition]) -> float | None:
         """Takes the loops around the newest backward pass: the epoch of the script, and how long it goes on. Returns
