@@ -28,7 +28,7 @@ MODULE = "tests.hooks.scripts"
 STEPS = 12
 WITH_EQUAL_LOSSES = (
     "plain", "accumulated", "shares", "scaled", "closure", "by_hand", "thread", "adversaries", "checkpointed", "asked",
-    "branches",
+    "branches", "remainders",
 )  # fmt: skip
 
 
