@@ -220,16 +220,18 @@ class Run:
             self._phases.evaluation_began(t, printed_bytes)
             self._phases.evaluation_ended()
 
-    def step_ended(self, loss: float | None, examples: int | None, lr: float | None, ended_at: float) -> None:
+    def step_ended(
+        self, loss: float | None, examples: int | None, lr: float | None, ended_at: float, *, step: int | None = None
+    ) -> None:
         """Reports a step that ended at `ended_at` (`time.perf_counter`). For hooks, which report it later."""
-        if (plain := self._plain) is not None:
+        if (plain := self._plain) is not None and step is None:
             queued, kind, _, _, usual = plain
             if kind is float and type(loss) is float and examples == usual:
                 queued.append((loss, lr, ended_at))
                 if len(queued) >= QUEUED_MAX:
                     self._empty_queue()
                 return
-        self._step(loss, examples, lr, None)
+        self._step(loss, examples, lr, step)
         self._pace.date(ended_at)
 
     def waited_for_data(self, seconds: float) -> None:
