@@ -21,7 +21,7 @@ from tputui.hooks.notes import LOSSES_MAX, LossesOnDevice
 from tputui.hooks.steps import BackwardPass
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
-from tputui.text import verdict_lines
+from tputui.text import show_page, verdict_lines
 
 pytest.importorskip("torch")
 MODULE = "tests.hooks.scripts"
@@ -216,6 +216,14 @@ def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_st
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
+
+
+def test_what_a_script_has_not_is_no_number_in_its_epochs(tmp_path: Path) -> None:
+    """Neither a learning rate nor an evaluation."""
+    snapshot = told(tmp_path, "by_hand").snapshot
+    assert [epoch["lr"] for epoch in show_page.to_show(snapshot)["epochs"]] == [None] * 3
+    [row] = [line for line in show_page.show_text(snapshot).splitlines() if line.startswith("epoch 1 ")]
+    assert row.split()[3] == "-"
 
 
 def test_the_last_of_epochs_too_short_to_be_told_apart_is_exact(tmp_path: Path) -> None:

@@ -234,7 +234,8 @@ class LineWriter:
         elif isinstance(event, ev.EpochEnded) and self._is_first(process):
             if math.isnan(event.train_s):
                 return
-            took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
+            took = f"train {fmt.duration(event.train_s)}"
+            took += f", validation {fmt.duration(event.valid_s)}" if event.valid_s else ""
             yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
         elif isinstance(event, ev.StepsRecorded) and event.bad:
             steps = f"step {event.first}" if event.n == 1 else f"steps {event.first} to {event.first + event.n - 1}"

@@ -113,6 +113,7 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
         fields[fact.key] = fact.of(snapshot)
     for view in fields["epochs"]:
         view["best_so_far"] = view["best"]  # its name since version 2, with the one in version 1
+        view["lr"] = None if math.isnan(view["lr"]) else view["lr"]
     of_lists = (event for name in ("checkpoints", "epochs", "epoch_starts", "traces") for event in fields[name])
     for event in (*of_lists, *fields["skipped"]["examples"], fields["pictures"], fields["topology"]):
         # The keys of the lists say which events they contain.
@@ -383,7 +384,7 @@ def _epoch_table(snapshot: Snapshot, shown: list[EpochEnded]) -> list[str]:
     rows += [
         [
             f"epoch {view.epoch}{' best' if view is best else ''}",
-            *(fmt.in_seconds(spent) for spent in (view.train_s, view.valid_s)),
+            *(fmt.in_seconds(spent or None) for spent in (view.train_s, view.valid_s)),
             *([fmt.UNKNOWN if math.isnan(view.lr) else fmt.exact(view.lr)] if has_lr else []),
         ]
         for view in shown

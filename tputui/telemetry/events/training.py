@@ -313,7 +313,7 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """Wall time by section: data, trace, compile, execute, wait, report, evaluate, save, other. Sections do not
     overlap, and their sum is the time of the epoch."""
     lr: float
-    """Learning rate of the epoch."""
+    """Learning rate of the epoch; NaN if unknown, which `show --json` prints as null."""
     best: bool
     """Whether the monitored metric is the best so far."""
     scores: dict[Name, float] = {}

@@ -321,7 +321,7 @@ def _row(epoch: EpochEnded, columns: _Columns, best_by: str | None) -> list[Cell
         *(_figure(epoch, split, name, is_best=name == best_by) for split, name in columns.figures),
         *([Cell(_rate(columns.rates.get(epoch.epoch)))] if columns.rates else []),
         Cell(_seconds(epoch.train_s)),
-        Cell(_seconds(epoch.valid_s)),
+        Cell(fmt.in_seconds(epoch.valid_s or None)),
         Cell(_seconds(epoch.steady_s), "strong"),
         *([Cell(fmt.UNKNOWN if math.isnan(epoch.lr) else f"{epoch.lr:.3g}", "dim")] if columns.has_lr else []),
         *(_section(epoch, name) for name in columns.sections),
