@@ -233,6 +233,9 @@ def test_the_last_of_epochs_too_short_to_be_told_apart_is_exact(tmp_path: Path) 
     assert last.train["loss"].avg == pytest.approx(script.printed["loss"][-1])
     assert script.snapshot.step_s is not None
     assert script.snapshot.step_s > 1e-5
+    # Those before have the numbers of all epochs that they contain.
+    assert sum(epoch.num_epochs for epoch in script.snapshot.epochs) == 9 * STEPS
+    assert all(epoch.epoch + epoch.num_epochs - 1 == epoch.step for epoch in script.snapshot.epochs)
 
 
 @pytest.mark.parametrize(("way", "plans"), [("folds", {(6, 3)}), ("search", {(2, 3), (4, 3), (6, 3)})])

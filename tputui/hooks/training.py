@@ -12,7 +12,7 @@ from tputui.hooks.loops import EpochNumbers, LoopPosition
 from tputui.hooks.notes import ThreadNotes, is_training
 from tputui.hooks.steps import StepAssembler, TrainingStep
 from tputui.integrations.callbacks import NamedMetrics
-from tputui.reporting.run import Run
+from tputui.reporting.run import EpochContext, Run
 from tputui.reporting.start import join_unasked, was_asked
 from tputui.telemetry.events import LossNamed
 
@@ -46,7 +46,7 @@ class HookedTraining:
         """Value of the counter of the outermost loop, and the step, at the beginning of a pass."""
         self._num_passes = 0
         """Passes that were compared."""
-        self._epoch: AbstractContextManager[None] | None = None
+        self._epoch: EpochContext | None = None
         self._num_begun = 0
         """Epochs that have begun."""
         self._numbers = EpochNumbers()
@@ -198,8 +198,12 @@ class HookedTraining:
         self.end_evaluation()
         run, epoch, self._epoch = self._run, self._epoch, None
         if epoch is not None and run is not None:
+            total = self._num_steps - self._steps_before
+            num_steps = -(-total // max(1, num_passes))
+            is_whole = total == num_passes * max(num_steps, 0 if self._is_estimated else self._steps_planned)
+            if is_whole and self._loops and self._loops[0].counts_epochs:
+                epoch.num_ended = max(1, num_passes)
             epoch.__exit__(None, None, None)
-            num_steps = -(-(self._num_steps - self._steps_before) // max(1, num_passes))
             if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
                 self._steps_planned, self._is_estimated = num_steps, False
                 run.plan(epochs=self._num_epochs, steps=num_steps)
@@ -222,7 +226,7 @@ class HookedTraining:
         self._notes.has_new_optimizer = False
         if self._num_epochs and self._steps_planned:
             run.plan(epochs=self._num_epochs, steps=self._steps_planned)
-        self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
+        self._epoch = EpochContext(run, number, self._num_epochs, self._steps_planned or None)
         self._epoch.__enter__()
 
     def _epoch_loops(self) -> tuple[LoopPosition | None, LoopPosition | None]:

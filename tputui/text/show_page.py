@@ -383,7 +383,7 @@ def _epoch_table(snapshot: Snapshot, shown: list[EpochEnded]) -> list[str]:
     rows = [["epoch", "train s", "valid s", *(["lr"] if has_lr else [])]]
     rows += [
         [
-            f"epoch {view.epoch}{' best' if view is best else ''}",
+            f"epoch {view.numbers}{' best' if view is best else ''}",
             *(fmt.in_seconds(spent or None) for spent in (view.train_s, view.valid_s)),
             *([fmt.UNKNOWN if math.isnan(view.lr) else fmt.exact(view.lr)] if has_lr else []),
         ]
@@ -405,7 +405,7 @@ def _section_table(shown: list[EpochEnded]) -> list[str]:
     times = [{f"trace {name}": spent for name, spent in view.trace_s.items()} for view in shown]
     times = [view.sections_s | parts for view, parts in zip(shown, times, strict=True)]
     names = list(dict.fromkeys(name for of in times for name in of))
-    rows = [[f"epoch {view.epoch}", *(fmt.duration(of.get(name)) for name in names)]
+    rows = [[f"epoch {view.numbers}", *(fmt.duration(of.get(name)) for name in names)]
             for view, of in zip(shown, times, strict=True)]  # fmt: skip
     return _aligned([["time", *names], *rows]) if names else [row("time", "the run does not report what it went into")]
 

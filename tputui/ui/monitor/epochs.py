@@ -315,7 +315,7 @@ def _sections(epochs: list[EpochEnded]) -> list[str]:
 def _row(epoch: EpochEnded, columns: _Columns, best_by: str | None) -> list[Cell]:
     """`best_by` is the metric by which this is the best epoch; None if it is not the best."""
     best = best_by is not None
-    marks = " ".join([str(epoch.epoch), *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
+    marks = " ".join([epoch.numbers, *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
     return [
         Cell(marks, "good" if best else "strong"),
         *(_figure(epoch, split, name, is_best=name == best_by) for split, name in columns.figures),
