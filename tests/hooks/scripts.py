@@ -71,6 +71,20 @@ def shares() -> None:
         tell(sum(losses))
 
 
+def remainders() -> None:
+    """Divides by 4 also where a step has fewer batches, or those that were left in the epoch before."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        losses = []
+        for part in range({3: 3, 7: 1, 11: 6}.get(step, 4)):
+            loss = error_of((4 * step + part) % len(EXAMPLES)) / 4
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        tell(4 * sum(losses) / len(losses))
+
+
 def scaled() -> None:
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
     scaler = torch.amp.grad_scaler.GradScaler("cpu")
@@ -196,6 +210,37 @@ def epochs() -> None:
                 losses.append((network(batch) - 1).square().mean().item())
         network.train()
         sys.stdout.write(f"epoch {epoch}: validation loss {sum(losses) / len(losses)}\n")
+
+
+def branches() -> None:
+    """Computes its loss in one of two branches, each with a backward pass of its own."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if step % 3:
+            loss = error_of(step)
+            loss.backward()
+        else:
+            loss = error_of(step).sqrt()
+            loss.backward()
+        optimizer.step()
+        tell(loss.item())
+
+
+def sums() -> None:
+    """Two losses of the same name in every second step, the first alone in the others."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = error_of(step)
+        loss.backward()
+        if step % 2 == 0:
+            first, loss = loss, error_of(step).sqrt()
+            loss.backward()
+            sys.stdout.write(f"true beside {loss.item()!r}\n")
+            loss = first
+        optimizer.step()
+        tell(loss.item())
 
 
 def parts() -> None:
@@ -533,7 +578,8 @@ WAYS: dict[str, Callable[[], Any]] = {
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
         epochs, parts, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, endless, folds, search, renewed,
-        both, turns, shifts, team, left,
+        both, turns, shifts, team, left, branches, sums,
+        remainders,
     )
 }  # fmt: skip
 

@@ -338,10 +338,18 @@ class Means(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.losses.append(float(logs["loss"]))
 
+class Model(keras.Sequential):
+    of_steps = []
+    def compute_loss(self, *args, training=True, **given):
+        loss = super().compute_loss(*args, training=training, **given)
+        if training and sys.argv[1] == "torch" and not loss.is_meta:
+            self.of_steps.append(loss.item())
+        return loss
+
 keras.utils.set_random_seed(0)
 x = np.random.default_rng(0).normal(size=(250, 8)).astype("float32")
 y = x.sum(1, keepdims=True)
-model = keras.Sequential([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
+model = Model([keras.layers.Dense(16, activation="relu"), keras.layers.Dense(1)])
 schedule = keras.optimizers.schedules.ExponentialDecay(0.01, decay_steps=1, decay_rate=0.9, staircase=True)
 model.compile(optimizer=keras.optimizers.Adam(schedule), loss="mse", metrics=["mae"])
 callbacks = [Means(), keras.callbacks.EarlyStopping("val_loss", mode="max")]
@@ -353,7 +361,7 @@ test = model.evaluate(x, y, verbose=0)
 # Without other callbacks Keras calls ours in threads.
 later = model.fit(x, y, epochs=3, initial_epoch=2, batch_size=50, validation_data=(x, y), verbose=0,
                   callbacks=callbacks[2:])
-json.dump([first.history, later.history, Means.losses, test], open("truth.json", "w"))
+json.dump([first.history, later.history, Means.losses, test, Model.of_steps], open("truth.json", "w"))
 """
 
 
@@ -362,10 +370,14 @@ json.dump([first.history, later.history, Means.losses, test], open("truth.json",
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_fit_of_keras_is_reported(launch: Launch, tmp_path: Path, backend: str, own: bool) -> None:
     reported = launch(KERAS, backend, *["callback"] * own, JAX_PLATFORMS="cpu", KERAS_HOME=str(tmp_path))
-    first, later, means, test = reported.truth
+    first, later, means, test, of_steps = reported.truth
     losses, shown = reported.losses(), reported.shown
     assert list(losses) == list(range(1, 20))
-    assert [losses[step] for step in range(1, 15)] == pytest.approx(means)
+    if backend == "torch" and not own:
+        assert [losses[step] for step in range(1, 20)] == pytest.approx(of_steps)
+        assert [value for _, value, _ in logged_in(reported.events)["loss"]][:14] == pytest.approx(means)
+    else:
+        assert [losses[step] for step in range(1, 15)] == pytest.approx(means)
     assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", 19, [])
     epochs = of_type(reported.events, ev.EpochEnded)
     assert [(epoch.epoch, epoch.step) for epoch in epochs] == [(1, 7), (2, 14), (3, 19)]

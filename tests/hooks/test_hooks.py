@@ -21,13 +21,14 @@ from tputui.hooks.notes import LOSSES_MAX, LossesOnDevice
 from tputui.hooks.steps import BackwardPass
 from tputui.session.session import load
 from tputui.state.snapshot import Snapshot
-from tputui.text import verdict_lines
+from tputui.text import show_page, verdict_lines
 
 pytest.importorskip("torch")
 MODULE = "tests.hooks.scripts"
 STEPS = 12
 WITH_EQUAL_LOSSES = (
     "plain", "accumulated", "shares", "scaled", "closure", "by_hand", "thread", "adversaries", "checkpointed", "asked",
+    "branches", "remainders",
 )  # fmt: skip
 
 
@@ -101,6 +102,16 @@ def test_other_losses_are_metrics_with_their_lines(tmp_path: Path) -> None:
     named = script.snapshot.loss_named
     assert named is not None
     assert (named.name, named.source.partition(":")[0]) == ("errG", "scripts.py")
+
+
+def test_losses_of_two_branches_of_a_step_are_one_series(tmp_path: Path) -> None:
+    assert not told(tmp_path, "branches").metrics
+
+
+def test_two_losses_of_one_name_in_a_step_stay_two_series(tmp_path: Path) -> None:
+    script = told(tmp_path, "sums")
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+    assert script.metrics["loss"] == script.printed["beside"]
 
 
 def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
@@ -207,6 +218,14 @@ def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_st
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
 
 
+def test_what_a_script_has_not_is_no_number_in_its_epochs(tmp_path: Path) -> None:
+    """Neither a learning rate nor an evaluation."""
+    snapshot = told(tmp_path, "by_hand").snapshot
+    assert [epoch["lr"] for epoch in show_page.to_show(snapshot)["epochs"]] == [None] * 3
+    [row] = [line for line in show_page.show_text(snapshot).splitlines() if line.startswith("epoch 1 ")]
+    assert row.split()[3] == "-"
+
+
 def test_the_last_of_epochs_too_short_to_be_told_apart_is_exact(tmp_path: Path) -> None:
     script = told(tmp_path, "swiftly")
     last = script.snapshot.epochs[-1]
@@ -214,6 +233,9 @@ def test_the_last_of_epochs_too_short_to_be_told_apart_is_exact(tmp_path: Path) 
     assert last.train["loss"].avg == pytest.approx(script.printed["loss"][-1])
     assert script.snapshot.step_s is not None
     assert script.snapshot.step_s > 1e-5
+    # Those before have the numbers of all epochs that they contain.
+    assert sum(epoch.num_epochs for epoch in script.snapshot.epochs) == 9 * STEPS
+    assert all(epoch.epoch + epoch.num_epochs - 1 == epoch.step for epoch in script.snapshot.epochs)
 
 
 @pytest.mark.parametrize(("way", "plans"), [("folds", {(6, 3)}), ("search", {(2, 3), (4, 3), (6, 3)})])

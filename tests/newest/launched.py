@@ -17,6 +17,7 @@ class Launched(NamedTuple):
     """A run that has ended."""
 
     folder: Path
+    printed: str
 
     def shown(self) -> dict[str, Any]:
         """What `tputui show --json` prints."""
@@ -37,8 +38,9 @@ class Launched(NamedTuple):
 
 def run(folder: Path, script: Path, *arguments: str) -> Launched:
     """Runs a script in an empty directory."""
-    _tputui(folder, "run", "--no-ui", "--name", NAME, "--", sys.executable, str(script), *arguments)
-    return Launched(folder)
+    return Launched(
+        folder, _tputui(folder, "run", "--no-ui", "--name", NAME, "--", sys.executable, str(script), *arguments)
+    )
 
 
 def _tputui(folder: Path, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:

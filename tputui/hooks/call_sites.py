@@ -29,7 +29,7 @@ _TAKES_LOSS = re.compile(r"backward|loss|criterion|scaler")
 class CallSite:
     """A place of the user's code from which a backward pass is started."""
 
-    __slots__ = ("code", "name", "num_checked", "offset", "parts", "place", "rows")
+    __slots__ = ("code", "group_size", "name", "num_checked", "offset", "parts", "place", "rows")
 
     def __init__(self, name: str, place: str, code: CodeType | None = None, offset: int = 0) -> None:
         self.name = name
@@ -45,6 +45,8 @@ class CallSite:
         """The factors by which the newest loss was divided, as products from the last division on."""
         self.rows = 0
         """Examples or tokens over which a loss is the mean; 0 if unknown."""
+        self.group_size = 0
+        """Passes of a step, if the loss of each was divided by their number; 0 until a step was so."""
 
 
 _sites: dict[tuple[int, int], CallSite] = {}

@@ -60,8 +60,11 @@ def _keras_imported() -> None:
     def begin_with_ours(self: Any, *args: Any, **given: Any) -> None:
         begin(self, *args, **given)
         with contextlib.suppress(Exception):
+            from tputui.hooks.notes import take_step_loss
             from tputui.integrations import keras
 
+            if "take_step_loss" not in vars(keras.AttachedCallback):
+                keras.AttachedCallback.take_step_loss = staticmethod(take_step_loss)
             ours: Any = keras.AttachedCallback()
             ours.set_model(getattr(self, "_model", None))
             ours.set_params(self.params)

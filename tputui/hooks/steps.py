@@ -197,9 +197,9 @@ class StepAssembler:
 
     def _add_passes(self, step: TrainingStep) -> None:
         passes = self._passes
-        if len(passes) == 1 and passes[0].value is not None:
+        if len(passes) == 1 and passes[0].value is not None and not passes[0].site.group_size:
             step.losses[passes[0].site] = passes[0].value
-        elif len(passes) > 1:
+        elif passes:
             by_site: dict[CallSite, list[BackwardPass]] = {}
             for one in passes:
                 if one.value is not None:
@@ -223,11 +223,16 @@ def _begins_step(stepped: set[int], record: Record) -> bool:
 
 
 def _loss_of(site: CallSite, calls: list[BackwardPass]) -> float:
-    """The loss of passes from one place: their mean, or their sum if they are shares."""
+    """The loss of passes from one place: their mean, or their sum if they are shares. Of a group with another number
+    than they were divided by, such as the last one of an epoch, the mean as it was before that division."""
     values = [one.value for one in calls if one.value is not None]
-    if len(values) == 1:
-        return values[0]
-    return sum(values) if _are_shares(len(values), calls[0].parts or [], site.rows) else sum(values) / len(values)
+    number, parts = len(values), calls[0].parts or []
+    if number > 1 and _are_shares(number, parts, site.rows):
+        if any(round(part) == number for part in parts):
+            site.group_size = number
+        return sum(values)
+    is_share = site.group_size > 0 and any(round(part) == site.group_size for part in parts)
+    return sum(values) / number * (site.group_size if is_share else 1)
 
 
 def _are_shares(number: int, parts: list[float], rows: int) -> bool:

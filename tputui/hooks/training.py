@@ -12,7 +12,7 @@ from tputui.hooks.loops import EpochNumbers, LoopPosition
 from tputui.hooks.notes import ThreadNotes, is_training
 from tputui.hooks.steps import StepAssembler, TrainingStep
 from tputui.integrations.callbacks import NamedMetrics
-from tputui.reporting.run import Run
+from tputui.reporting.run import EpochContext, Run
 from tputui.reporting.start import join_unasked, was_asked
 from tputui.telemetry.events import LossNamed
 
@@ -46,7 +46,7 @@ class HookedTraining:
         """Value of the counter of the outermost loop, and the step, at the beginning of a pass."""
         self._num_passes = 0
         """Passes that were compared."""
-        self._epoch: AbstractContextManager[None] | None = None
+        self._epoch: EpochContext | None = None
         self._num_begun = 0
         """Epochs that have begun."""
         self._numbers = EpochNumbers()
@@ -125,12 +125,20 @@ class HookedTraining:
     def _report_step(self, run: Run, step: TrainingStep) -> None:
         self._num_steps += 1
         self._num_batches += step.num_batches
-        loss = step.losses.pop(self._loss, None) if self._loss is not None else None
+        loss = step.losses.pop(self._loss_in(step, self._loss), None) if self._loss is not None else None
         run.step_ended(loss, step.num_examples or None, step.lr, step.ended_at)
         for site, value in step.losses.items():
             if (metrics := self._others.get(site)) is None:
                 metrics = self._others[site] = NamedMetrics(run, site.place)
             metrics.take({site.name: value}, run.last_step)
+
+    def _loss_in(self, step: TrainingStep, main: CallSite) -> CallSite:
+        """Whose loss is that of the training in a step. In a step without the main one it is one of the same name from
+        the same function, such as the other branch of an `if`, unless both were in one step before."""
+        if main.code is None or main in step.losses:
+            return main
+        others = (site for site in step.losses if site.code is main.code and site.name == main.name)
+        return next((site for site in others if site not in self._others), main)
 
     def place(self, loops: list[LoopPosition]) -> float | None:
         """Takes the loops around the newest backward pass: the epoch of the script, and how long it goes on. Returns
@@ -190,8 +198,12 @@ class HookedTraining:
         self.end_evaluation()
         run, epoch, self._epoch = self._run, self._epoch, None
         if epoch is not None and run is not None:
+            total = self._num_steps - self._steps_before
+            num_steps = -(-total // max(1, num_passes))
+            is_whole = total == num_passes * max(num_steps, 0 if self._is_estimated else self._steps_planned)
+            if is_whole and self._loops and self._loops[0].counts_epochs:
+                epoch.num_ended = max(1, num_passes)
             epoch.__exit__(None, None, None)
-            num_steps = -(-(self._num_steps - self._steps_before) // max(1, num_passes))
             if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
                 self._steps_planned, self._is_estimated = num_steps, False
                 run.plan(epochs=self._num_epochs, steps=num_steps)
@@ -214,7 +226,7 @@ class HookedTraining:
         self._notes.has_new_optimizer = False
         if self._num_epochs and self._steps_planned:
             run.plan(epochs=self._num_epochs, steps=self._steps_planned)
-        self._epoch = run.epoch(number, of=self._num_epochs, steps=self._steps_planned or None)
+        self._epoch = EpochContext(run, number, self._num_epochs, self._steps_planned or None)
         self._epoch.__enter__()
 
     def _epoch_loops(self) -> tuple[LoopPosition | None, LoopPosition | None]:

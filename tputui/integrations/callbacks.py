@@ -101,6 +101,43 @@ class Harmless:
             _log.warning("%s.%s failed: %s; training continues", type(self).__name__, where, reason, exc_info=error)
 
 
+class StepLosses(Harmless):
+    """Base of callbacks that have the loss of each step from hooks, where tputui attached them."""
+
+    take_step_loss: Callable[[], tuple[str, str, Any] | None] | None = None
+    """Name, place and value of the loss since the last call, by hooks, for callbacks that tputui attaches. None once
+    the first step of the process had none: two sources would be no curve."""
+    _is_exact = False
+    """Whether they have the loss of each step."""
+    _loss_name = ("", "")
+    """Its name, and where it is from."""
+
+    def _begin_losses(self, *, is_scaled: bool) -> None:
+        """Begins a training; `is_scaled`: it does not differentiate the loss itself."""
+        self._loss_name = ("", "")
+        if self.take_step_loss is not None:
+            self.take_step_loss()
+        if is_scaled:
+            type(self).take_step_loss, type(self)._is_exact = None, False
+
+    def _loss_of_step(self) -> Any:
+        """The loss since the last call, a number or a tensor on a device. Called by the thread that trains."""
+        if self.take_step_loss is None:
+            return None
+        if (taken := self.take_step_loss()) is not None:
+            type(self)._is_exact = True
+            self._name_loss(taken[0], taken[1])
+            return taken[2]
+        if not self._is_exact:
+            type(self).take_step_loss = None
+        return None
+
+    def _name_loss(self, name: str, source: str) -> None:
+        if self._run is not None and self._loss_name != (name, source):
+            self._loss_name = name, source
+            self._run.emit(LossNamed(t=time.time(), name=name, source=source))
+
+
 def harmless(hook: _Hook) -> _Hook:
     """Catches every error of a hook, so that it does not end a training that it only reports."""
 

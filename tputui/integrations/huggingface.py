@@ -15,13 +15,13 @@ import dataclasses
 import importlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tputui.batch_rows import length_of
-from tputui.integrations.callbacks import Harmless, NamedMetrics, harmless, made_class
+from tputui.integrations.callbacks import NamedMetrics, StepLosses, harmless, made_class
 from tputui.logs.repeats import is_same
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
@@ -33,14 +33,8 @@ _NOT_SCORES = ("runtime", "samples_per_second", "steps_per_second", "model_prepa
 """Values that the Trainer adds to the results of an evaluation; they are logged, but are no scores."""
 
 
-class _Hooks(Harmless):
+class _Hooks(StepLosses):
     """The hooks of the callback. What the Trainer passes is accessed by name only."""
-
-    take_step_loss: Callable[[], tuple[str, str, Any] | None] | None = None
-    """Name, place and value of the loss since the last call, by hooks, for callbacks that tputui attaches. None once
-    the first step of the process had none: two sources would be no curve."""
-    _is_exact = False
-    """Whether they have the loss of each step."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
         super().__init__(runs_dir)
@@ -49,8 +43,6 @@ class _Hooks(Harmless):
         self._logged: NamedMetrics | None = None
         self._loss: Any = None
         """Of the newest step; it may be on a device."""
-        self._loss_name = ("", "")
-        """Its name, and where it is from."""
         self._shape = _Shape()
         self._examples_open = 0
         """Examples since the last logged loss."""
@@ -84,12 +76,7 @@ class _Hooks(Harmless):
         self._shape = _Shape.of(args, state, _passed("train_dataloader", given, state))
         self._epoch_number, self._first_step = 0, int(state.global_step) + 1
         self._run.emit(self._plan(args, state, model, given))
-        self._loss_name = ("", "")
-        if self.take_step_loss is not None:
-            self.take_step_loss()
-        if args.deepspeed:
-            # It scales the loss.
-            type(self).take_step_loss = None
+        self._begin_losses(is_scaled=bool(args.deepspeed))
 
     def _plan(self, args: Any, state: Any, model: Any, given: Mapping[str, Any]) -> ev.Event:
         shape, valid = self._shape, given.get("eval_dataloader")
@@ -159,22 +146,6 @@ class _Hooks(Harmless):
         if run.should_stop():
             control.should_training_stop = True
         self._enter_next(control)
-
-    def _loss_of_step(self) -> Any:
-        if self.take_step_loss is None:
-            return None
-        if (taken := self.take_step_loss()) is not None:
-            type(self)._is_exact = True
-            self._name_loss(taken[0], taken[1])
-            return taken[2]
-        if not self._is_exact:
-            type(self).take_step_loss = None
-        return None
-
-    def _name_loss(self, name: str, source: str) -> None:
-        if self._run is not None and self._loss_name != (name, source):
-            self._loss_name = name, source
-            self._run.emit(ev.LossNamed(t=time.time(), name=name, source=source))
 
     @harmless
     def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:

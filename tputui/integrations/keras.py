@@ -2,7 +2,8 @@
 
 The callback joins the run that launched the script (`tputui run -- ...`), else it creates a run directory under
 `./runs` (or `$TPUTUI_RUNS`). The loss of a step is the running mean over its epoch, as Keras computes and prints it;
-the epoch has the last one, and what Keras computes in validation. Requests to save and to stop are served between two
+with the torch backend a callback that tputui attached has the loss itself, from hooks, and the mean as a metric. The
+epoch has the last mean, and what Keras computes in validation. Requests to save and to stop are served between two
 batches. It never ends a training: an error of its own is reported once. Importing this module does not import Keras,
 accessing the class does.
 """
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, made_class
+from tputui.integrations.callbacks import NamedMetrics, StepLosses, attached_run, harmless, made_class
 from tputui.observers.user_frames import callers
 from tputui.reporting.run import Run
 from tputui.telemetry import events as ev
@@ -36,7 +37,7 @@ _CALLERS_MAX = 12
 """Calls between a callback and `fit`."""
 
 
-class _Hooks(Harmless):
+class _Hooks(StepLosses):
     """The hooks of the callback. What Keras passes is accessed by name only."""
 
     async_safe = True
@@ -49,8 +50,14 @@ class _Hooks(Harmless):
         self._is_planned = False
         self._thread = 0
         """The thread that trains."""
-        self._batches: dict[int, Mapping[str, Any]] = {}
-        """Running means of batches that are not reported yet, by their number in the epoch."""
+        self._batches: dict[int, tuple[Mapping[str, Any], float]] = {}
+        """Running means of batches that are not reported yet and when they ended, by their number in the epoch."""
+        self._newest_batch: int | None = None
+        """The one that runs; None once its loss was taken."""
+        self._losses: dict[int, Any] = {}
+        """Those of such batches, if hooks have them."""
+        self._ended_at = -math.inf
+        """When the newest reported batch ended."""
         self._ended = threading.Condition()
         """Guards the next two, and is notified when a batch ends."""
         self._num_open = 0
@@ -86,7 +93,10 @@ class _Hooks(Harmless):
     def _open(self) -> None:
         model: Any = self._model  # type: ignore[attr-defined]  # of Keras; `model` would copy the state of JAX
         task = type(model).__name__
-        self._join(task, {"task": task, "epochs": self._num("epochs")}, SOURCE)
+        self._join(task, {"task": task, "epochs": self._num("epochs")}, "" if self.take_step_loss else SOURCE)
+        optimizer: Any = getattr(model, "optimizer", None)
+        is_scaled = hasattr(optimizer, "inner_optimizer") or getattr(optimizer, "loss_scale_factor", None) is not None
+        self._begin_losses(is_scaled=is_scaled)
         self._logged = NamedMetrics(self._run, SOURCE) if self._run is not None else None
 
     def _num(self, name: str) -> int:
@@ -113,6 +123,7 @@ class _Hooks(Harmless):
         model: Any = self._model  # type: ignore[attr-defined]
         self._stride = max(1, int(getattr(model, "steps_per_execution", 1)))
         self._batches, self._next_batch, self._num_open = {}, self._stride - 1, 0
+        self._losses, self._newest_batch = {}, None
         self._epoch = run.epoch(epoch + 1 + self._epoch_shift)
         self._epoch.__enter__()
 
@@ -145,6 +156,8 @@ class _Hooks(Harmless):
         """Reports the batches that ended in other threads, and reads the learning rate."""
         if self._run is None:
             return
+        self._take_loss()
+        self._newest_batch = batch
         with self._ended:
             self._num_open += 1
         self._report_batches()
@@ -156,13 +169,20 @@ class _Hooks(Harmless):
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Takes the running means; the thread that trains reports them."""
         if self._run is not None:
-            self._batches[batch] = logs or {}
+            self._batches[batch] = logs or {}, time.perf_counter()
             with self._ended:
                 self._num_open -= 1
                 self._is_async = threading.get_ident() != self._thread
                 self._ended.notify()
             if not self._is_async:
+                self._take_loss()
                 self._report_batches()
+
+    def _take_loss(self) -> None:
+        """Takes the loss of the batch that has run. Called by the thread that trains."""
+        batch, self._newest_batch = self._newest_batch, None
+        if batch is not None and (loss := self._loss_of_step()) is not None:
+            self._losses[batch] = loss
 
     def _report_batches(self, *, all_batches: bool = False) -> None:
         """Reports the batches that have ended, in order; `all_batches`: also those after one that has not."""
@@ -174,21 +194,31 @@ class _Hooks(Harmless):
             ended.append(self._next_batch)
             self._next_batch += self._stride
         for batch in ended:
-            self._report_batch(run, logged, batch, self._batches.pop(batch))
+            self._report_batch(run, logged, batch, *self._batches.pop(batch))
         run.save_if_asked(lambda: self._save(run))
         if run.should_stop():
             self._stop()
 
-    def _report_batch(self, run: Run, logged: NamedMetrics, batch: int, logs: Mapping[str, Any]) -> None:
+    def _report_batch(
+        self, run: Run, logged: NamedMetrics, batch: int, logs: Mapping[str, Any], ended_at: float
+    ) -> None:
         # The last call of a compiled loop may have fewer steps.
         in_epoch = min(batch + 1, self._num("steps") or batch + 1)
         step = self._step_before + in_epoch
         is_last = self._last_batch_size is not None and in_epoch == self._num("steps")
-        run.step(None, self._last_batch_size if is_last else self._batch_size, lr=self._lr, step=step)
-        if "loss" in logs:
-            # Of no weight in the mean over the epoch: it is a mean itself.
-            run.loss(step, logs["loss"], examples=0)
-        logged.take({name: value for name, value in logs.items() if name != "loss"}, step)
+        # Batches that end in other threads may be noted in another order.
+        self._ended_at = max(self._ended_at, ended_at)
+        examples = self._last_batch_size if is_last else self._batch_size
+        run.step_ended(None, examples, self._lr, self._ended_at, step=step)
+        loss = self._losses.pop(batch, None)
+        if self._is_exact:
+            logged.leave_name("loss")
+        elif (loss := logs.get("loss")) is not None:
+            self._name_loss("loss", SOURCE)
+        if loss is not None:
+            # Of no weight in the mean over the epoch, which Keras computes.
+            run.loss(step, loss, examples=0)
+        logged.take({name: value for name, value in logs.items() if name != "loss" or self._is_exact}, step)
 
     def _save(self, run: Run) -> str:
         folder = f"{run.dir}/checkpoints"
@@ -227,6 +257,7 @@ class _Hooks(Harmless):
                 # JAX computes behind the program, which would evaluate before the steps have ended.
                 with self._ended:
                     self._ended.wait_for(lambda: self._num_open <= 0, WAIT_S)
+            self._take_loss()
             self._report_batches(all_batches=self._is_async)
             self._evaluation = self._run.phase("evaluate")
             self._evaluation.__enter__()
@@ -248,6 +279,7 @@ class _Hooks(Harmless):
         run, context = self._run, self._epoch
         if run is None or context is None:
             return
+        self._take_loss()
         self._report_batches(all_batches=True)
         scores = {name: value for name, value in (logs or {}).items() if name not in _LRS}
         for name, value in scores.items():

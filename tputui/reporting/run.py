@@ -220,16 +220,18 @@ class Run:
             self._phases.evaluation_began(t, printed_bytes)
             self._phases.evaluation_ended()
 
-    def step_ended(self, loss: float | None, examples: int | None, lr: float | None, ended_at: float) -> None:
+    def step_ended(
+        self, loss: float | None, examples: int | None, lr: float | None, ended_at: float, *, step: int | None = None
+    ) -> None:
         """Reports a step that ended at `ended_at` (`time.perf_counter`). For hooks, which report it later."""
-        if (plain := self._plain) is not None:
+        if (plain := self._plain) is not None and step is None:
             queued, kind, _, _, usual = plain
             if kind is float and type(loss) is float and examples == usual:
                 queued.append((loss, lr, ended_at))
                 if len(queued) >= QUEUED_MAX:
                     self._empty_queue()
                 return
-        self._step(loss, examples, lr, None)
+        self._step(loss, examples, lr, step)
         self._pace.date(ended_at)
 
     def waited_for_data(self, seconds: float) -> None:
@@ -474,8 +476,8 @@ class Run:
             epoch, printed = self._process.progress.epoch, self._process.printed_bytes()
             self._process.emit(ev.EpochStarted(t=time.time(), epoch=epoch, first_step=first, printed_bytes=printed))
 
-    def end_epoch(self, took_s: float) -> None:
-        """Ends an epoch. Called by its context."""
+    def end_epoch(self, took_s: float, num_epochs: int = 1) -> None:
+        """Ends an epoch, or several at once. Called by its context."""
         with self._guarded("run.epoch") as active:
             if not active:
                 return
@@ -491,11 +493,11 @@ class Run:
             def report() -> None:
                 # Other threads fetch their values as they end the epoch.
                 self.report()
-                self._process.emit(self._epoch_ended(took_s, sections_s))
+                self._process.emit(self._epoch_ended(took_s, sections_s, num_epochs))
 
             self._recorder.end_epoch(report)
 
-    def _epoch_ended(self, took_s: float, sections_s: dict[str, float]) -> ev.Event:
+    def _epoch_ended(self, took_s: float, sections_s: dict[str, float], num_epochs: int) -> ev.Event:
         valid_s = sections_s.get("evaluate", 0.0)
         valid, best = self._recorder.readings("valid"), self._recorder.best
         monitored = valid.get(best.monitor)
@@ -510,6 +512,7 @@ class Run:
             sections_s=sections_s,
             lr=float(self._lr),
             best=monitored is not None and best.update(monitored.avg, self._process.progress.epoch),
+            num_epochs=num_epochs,
         )
 
     def _record(self, step: int, loss: Any) -> None:
@@ -602,6 +605,8 @@ class EpochContext(AbstractContextManager[None]):
         """As the script counts."""
         self.num_epochs = num_epochs
         self.num_steps = num_steps
+        self.num_ended = 1
+        """Epochs that end with it, of hooks."""
         self._run = run
         self._began = 0.0
 
@@ -613,7 +618,7 @@ class EpochContext(AbstractContextManager[None]):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         if error is None:
-            self._run.end_epoch(time.perf_counter() - self._began)
+            self._run.end_epoch(time.perf_counter() - self._began, self.num_ended)
 
 
 class Phases:

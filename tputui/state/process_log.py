@@ -168,9 +168,9 @@ class ProcessLog(StateStruct, dict=True):
     def _epoch_ended(self, event: ev.EpochEnded, _: int) -> None:
         figures = fmt.meters_line(event.train, event.valid, event.scores, monitor=event.monitor)
         has_figures = bool(event.train or event.valid or event.scores)
-        self.add_line(event.t, f"epoch {event.epoch} ended{f': {figures}' if has_figures else ''}")
+        self.add_line(event.t, f"epoch {event.numbers} ended{f': {figures}' if has_figures else ''}")
         if event.best:
-            self.marks.add("best", event.t, event.step, f"epoch {event.epoch} is the best so far: {figures}")
+            self.marks.add("best", event.t, event.step, f"epoch {event.numbers} is the best so far: {figures}")
 
     def _memory_predicted(self, event: ev.MemoryPredicted, _: int) -> None:
         self.add_line(event.t, f"memory: {fmt.forecast(event.core)}")

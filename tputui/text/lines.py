@@ -234,8 +234,9 @@ class LineWriter:
         elif isinstance(event, ev.EpochEnded) and self._is_first(process):
             if math.isnan(event.train_s):
                 return
-            took = f"train {fmt.duration(event.train_s)}, validation {fmt.duration(event.valid_s)}"
-            yield f"epoch {event.epoch} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
+            took = f"train {fmt.duration(event.train_s)}"
+            took += f", validation {fmt.duration(event.valid_s)}" if event.valid_s else ""
+            yield f"epoch {event.numbers} took: {took}; of it {fmt.sections(event.sections_s, event.trace_s)}"
         elif isinstance(event, ev.StepsRecorded) and event.bad:
             steps = f"step {event.first}" if event.n == 1 else f"steps {event.first} to {event.first + event.n - 1}"
             yield f"non-finite {event.metric}: {fmt.counted(event.bad, 'value')} in {steps}"
@@ -568,7 +569,7 @@ class QuietWriter(LineWriter):
         loss = process.values.newest.get("loss") if not event.train else None
         took = event.train_s + event.valid_s
         columns = [
-            f"epoch {event.epoch}{of_epochs}",
+            f"epoch {event.numbers}{of_epochs}",
             f"step {event.step:,}{of_steps}",
             f"train loss {fmt.number(loss.mean)}" if loss is not None else "",
             fmt.meters_line(event.train, event.valid, event.scores, monitor=event.monitor),

@@ -113,6 +113,7 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
         fields[fact.key] = fact.of(snapshot)
     for view in fields["epochs"]:
         view["best_so_far"] = view["best"]  # its name since version 2, with the one in version 1
+        view["lr"] = None if math.isnan(view["lr"]) else view["lr"]
     of_lists = (event for name in ("checkpoints", "epochs", "epoch_starts", "traces") for event in fields[name])
     for event in (*of_lists, *fields["skipped"]["examples"], fields["pictures"], fields["topology"]):
         # The keys of the lists say which events they contain.
@@ -382,8 +383,8 @@ def _epoch_table(snapshot: Snapshot, shown: list[EpochEnded]) -> list[str]:
     rows = [["epoch", "train s", "valid s", *(["lr"] if has_lr else [])]]
     rows += [
         [
-            f"epoch {view.epoch}{' best' if view is best else ''}",
-            *(fmt.in_seconds(spent) for spent in (view.train_s, view.valid_s)),
+            f"epoch {view.numbers}{' best' if view is best else ''}",
+            *(fmt.in_seconds(spent or None) for spent in (view.train_s, view.valid_s)),
             *([fmt.UNKNOWN if math.isnan(view.lr) else fmt.exact(view.lr)] if has_lr else []),
         ]
         for view in shown
@@ -404,7 +405,7 @@ def _section_table(shown: list[EpochEnded]) -> list[str]:
     times = [{f"trace {name}": spent for name, spent in view.trace_s.items()} for view in shown]
     times = [view.sections_s | parts for view, parts in zip(shown, times, strict=True)]
     names = list(dict.fromkeys(name for of in times for name in of))
-    rows = [[f"epoch {view.epoch}", *(fmt.duration(of.get(name)) for name in names)]
+    rows = [[f"epoch {view.numbers}", *(fmt.duration(of.get(name)) for name in names)]
             for view, of in zip(shown, times, strict=True)]  # fmt: skip
     return _aligned([["time", *names], *rows]) if names else [row("time", "the run does not report what it went into")]
 

@@ -313,7 +313,7 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """Wall time by section: data, trace, compile, execute, wait, report, evaluate, save, other. Sections do not
     overlap, and their sum is the time of the epoch."""
     lr: float
-    """Learning rate of the epoch."""
+    """Learning rate of the epoch; NaN if unknown, which `show --json` prints as null."""
     best: bool
     """Whether the monitored metric is the best so far."""
     scores: dict[Name, float] = {}
@@ -322,6 +322,13 @@ class EpochEnded(Event, frozen=True, kw_only=True, tag=True):
     """The validation metric by which `best` was chosen; empty if it is the one of the configuration."""
     trace_s: dict[Name, float] = {}
     """Parts of `trace`: forward, loss, backward, optimizer. Host time, since the device runs them as one program."""
+    num_epochs: Int = 1
+    """Epochs that end here together, as they were too short to be told apart; `epoch` is the first of them."""
+
+    @property
+    def numbers(self) -> str:
+        """Its number, or the first and the last one: `2-38`."""
+        return f"{self.epoch}-{self.epoch + self.num_epochs - 1}" if self.num_epochs > 1 else str(self.epoch)
 
     @property
     def compile_s(self) -> float:

@@ -315,13 +315,13 @@ def _sections(epochs: list[EpochEnded]) -> list[str]:
 def _row(epoch: EpochEnded, columns: _Columns, best_by: str | None) -> list[Cell]:
     """`best_by` is the metric by which this is the best epoch; None if it is not the best."""
     best = best_by is not None
-    marks = " ".join([str(epoch.epoch), *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
+    marks = " ".join([epoch.numbers, *([COMPILED] if epoch.compile_s else []), *(["\u2605 best"] if best else [])])
     return [
         Cell(marks, "good" if best else "strong"),
         *(_figure(epoch, split, name, is_best=name == best_by) for split, name in columns.figures),
         *([Cell(_rate(columns.rates.get(epoch.epoch)))] if columns.rates else []),
         Cell(_seconds(epoch.train_s)),
-        Cell(_seconds(epoch.valid_s)),
+        Cell(fmt.in_seconds(epoch.valid_s or None)),
         Cell(_seconds(epoch.steady_s), "strong"),
         *([Cell(fmt.UNKNOWN if math.isnan(epoch.lr) else f"{epoch.lr:.3g}", "dim")] if columns.has_lr else []),
         *(_section(epoch, name) for name in columns.sections),
