@@ -421,8 +421,29 @@ for epoch in range(3):
         w, loss = train_step(w, rows(i))
         if i % 5 == 0:
             truth[11 * epoch + i + 1] = loss.item()
+        if i in {13}:
+            break
+json.dump(truth, open("truth.json", "w"))
+"""
+_READS_OF_FIRST_BATCHES = """
+for epoch in range(3):
+    for i in range(25):
+        w, loss = train_step(w, rows(i))
+        if i % 5 == 0:
+            truth[14 * epoch + i + 1] = loss.item()
         if i == 13:
             break
+json.dump(truth, open("truth.json", "w"))
+"""
+_READS_OF_GENERATORS = """
+for epoch in range(3):
+    for i, x in enumerate(map(rows, range(25))):
+        w, loss = train_step(w, x)
+        if i % 10 == 0:
+            truth[25 * epoch + i + 1] = loss.item()
+    for x in map(rows, range(90, 95)):
+        val_loss = train_step(w, x)[1]
+        truth[f"valid {epoch + 1}"] = float(val_loss)
 json.dump(truth, open("truth.json", "w"))
 """
 _READS_OF_EPOCHS = """
@@ -458,11 +479,14 @@ json.dump(truth, open("truth.json", "w"))
     [
         (_READS_OF_STEPS, [25, 50, 75], 25),
         (_READS_OF_FIRST_STEPS, [25, 50, 75], 25),
-        (_READS_OF_LOOPS_LEFT_EARLY, [11, 22, 33], 25),
+        # What the counter is after the last epoch, the script does not overwrite.
+        (_READS_OF_LOOPS_LEFT_EARLY, [11, 22, 36], 25),
+        (_READS_OF_FIRST_BATCHES, [14, 28, 42], 14),
+        (_READS_OF_GENERATORS, [25, 50, 75], 25),
         (_READS_OF_EPOCHS, [0] * 5, 0),
         (_READS_OF_BATCHES, [9, 18], 9),
     ],
-    ids=["steps", "first-steps", "left-early", "epochs", "batches"],
+    ids=["steps", "first-steps", "left-early", "first-batches", "generators", "epochs", "batches"],
 )
 def test_values_that_a_jax_script_reads_have_their_names_and_places(
     launch: Launch, reads: str, ends: list[int], per_epoch: int
@@ -521,3 +545,51 @@ json.dump(truth, open("truth.json", "w"))
     assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
     assert (reported.shown["plan"]["total_steps"], reported.shown["steps"]) == (30, 30)
     assert not of_type(reported.events, ev.EpochStarted)
+
+
+def test_steps_that_a_jax_script_does_not_show_are_not_counted(launch: Launch) -> None:
+    loops = """
+def train(w):
+    for epoch in range(3):
+        for i, x in enumerate(map(rows, range(25))):
+            w, loss = train_step(w, x)
+            if i % 10 == 0:
+                truth[21 * epoch + i + 1] = loss.item()
+
+train(w)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loops, JAX_PLATFORMS="cpu")
+    shown = reported.shown
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert (shown["state_reason"], shown["eta_s"]) == ("at least 63 steps trained", None)
+    assert {(plan.num_epochs, plan.steps_per_epoch) for plan in plans(reported)} == {(3, 0)}
+    assert "eta" not in reported.out
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_comparisons_of_a_jax_loss_count_the_steps_of_its_loop(launch: Launch, where: str) -> None:
+    loop = """
+count = 0
+def train(w):
+    global count
+    loss = jnp.inf
+    for step in range(1000):
+        BEFORE
+        w, loss = train_step(w, rows(0))
+        count += 1
+        AFTER
+        if step % 10 == 0:
+            truth[step + 1] = float(loss)
+    truth["steps"] = count
+
+train(w)
+json.dump(truth, open("truth.json", "w"))
+"""
+    test = "if loss < 0.71: break"
+    loop = loop.replace(where.upper(), test).replace("BEFORE", "").replace("AFTER", "")
+    reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
+    steps = reported.truth.pop("steps")
+    assert steps % 10 > 1
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert reported.shown["steps"] == steps

@@ -8,27 +8,35 @@ so is that of the training, unless the name of the variable or of the function i
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
+import weakref
+from collections.abc import Mapping
 from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tputui.hooks.call_sites import place_of
-from tputui.hooks.loops import EpochNumbers, LoopPosition, positions_at
+from tputui.hooks.loops import FRAMES_MAX, EpochNumbers, LoopPosition, left_in_pass, positions_at
 from tputui.hooks.notes import is_training
 from tputui.integrations.callbacks import NamedMetrics
 from tputui.logs.tags import is_test, loss_rank, meaning_of, role_of
 from tputui.logs.value_events import planned
-from tputui.observers.user_frames import local_variables
+from tputui.observers.user_frames import callers, local_variables
 from tputui.reporting.run import EpochContext, Run
 from tputui.reporting.start import join_unasked, was_asked
 from tputui.telemetry.events import LossNamed
 
 SITES_MAX = 256
+LINE_MAX = 1 << 30
 ITEMS_MAX = 32
 """Items of a dictionary among which an array is looked for."""
 _EVALUATES = re.compile(r"(?:^|_)(?:test|val|eval)", re.IGNORECASE)
+
+
+_Place = tuple[CodeType, int]
+"""A call in the code."""
 
 
 class _Site(NamedTuple):
@@ -36,6 +44,7 @@ class _Site(NamedTuple):
 
     name: str
     code: CodeType
+    line: int
     place: str
     """File and line."""
 
@@ -57,7 +66,7 @@ class ReadValues:
         """`began_at`: when JAX began (`time.perf_counter`)."""
         self._run: Run | None = None
         self._metrics: NamedMetrics | None = None
-        self._reads: dict[tuple[CodeType, int], _Read] = {}
+        self._reads: dict[_Place, _Read] = {}
         """The newest read of each place in the code."""
         self._loss: _Site | None = None
         """Where that of the training is read, once it is known."""
@@ -82,12 +91,26 @@ class ReadValues:
         """The last step of the epoch, or of a training without epochs; 0 if the loops do not tell."""
         self._loss_step = self._most_between = 0
         """The step of the newest loss, and the most steps from one loss that was read to the next one."""
+        self._reached = 0
+        """The newest step that the counter of the loop shows at reads of other values."""
+        self._is_left = False
+        """Whether the loop over the steps was left after that step."""
+        self._loss_array: weakref.ref[Any] | None = None
+        """The newest loss."""
+        self._held: tuple[_Place, weakref.ref[Any]] | None = None
+        """Where another value was read last, and what the variable of the loss held there."""
+        self._after_step: dict[_Place, bool] = {}
+        """Whether a read of another value is after the step of its pass; not there if that is not known."""
 
     def take(self, frame: FrameType, array: Any, value: Any, *, is_printed: bool) -> None:
         """Takes a value that was read by a call of the user's code; `is_printed`: to be text, so the output has it."""
-        if not _is_float(value) or threading.current_thread() is not threading.main_thread() or was_asked():
+        if threading.current_thread() is not threading.main_thread() or was_asked():
             return
         place = frame.f_code, frame.f_lasti
+        if self._counts_passes and (place not in self._reads or self._reads[place].site != self._loss):
+            self._follow(place, frame, array)
+        if not _is_float(value):
+            return
         number = float(value)
         read = _next_pass(self._reads[place], frame, array, number) if place in self._reads else None
         if (read := read or _read_at(frame, array, number)) is None:
@@ -104,6 +127,9 @@ class ReadValues:
         if epochs is not None:
             self._enter_epoch(run, epochs)
         if is_loss:
+            self._loss_array = weakref.ref(array)
+            if self._held is not None:
+                self._after_step[self._held[0]] = self._held[1]() is array
             self._take_loss(run, read)
         elif role_of(read.site.name) == "lr":
             self._lr = read.value
@@ -116,9 +142,16 @@ class ReadValues:
         if self._metrics is not None:
             self._metrics.write(all_values=True)
         if is_done and self._run is not None:
-            if self._epoch is None and self._most_between:
+            if self._counts_passes and self._newest[-1].code.co_name == "<module>":
+                self._leave_loop(vars(sys.modules["__main__"]), 0)
+            if self._epoch is None and self._counts_passes:
                 self._count_unread(self._run)
             self._leave_epoch(self._run)
+
+    @property
+    def _counts_passes(self) -> bool:
+        """Whether the number of a step is that of a pass of a loop."""
+        return bool(self._newest) and self._has_steps and self._first is None and not self._is_counted
 
     def _is_loss(self, read: _Read) -> bool:
         """Whether a value is the loss of the training: the first one that may be, again in another loop of epochs."""
@@ -158,6 +191,7 @@ class ReadValues:
         loops, before = read.loops, self._step
         self._step = self._step_at(loops)
         total = _passes(loops) if read.epochs is None else _passes(loops[loops.index(read.epochs) + 1 :])
+        self._is_left, self._last_step = False, 0
         if total is not None and not self._is_counted:
             if read.epochs is None:
                 self._last_step = total + self._shift
@@ -172,6 +206,46 @@ class ReadValues:
             run.step_ended(read.value, None, self._lr, perf_counter())
         else:
             run.step(read.value, lr=self._lr, step=self._step)
+
+    def _follow(self, place: _Place, frame: FrameType, array: Any) -> None:
+        """Counts the passes of the loop over the steps that its counter shows at the read of another value."""
+        *outer, newest = self._newest
+        loops = positions_at(frame)
+        here = loops[len(outer)] if loops[: len(outer)] == outer and len(loops) > len(outer) else None
+        if here is not None and here.counter is newest.counter:
+            # The read may come before the step of its pass.
+            num_passes = here.value - newest.value
+            num_passes -= not self._is_after_step(place, frame, array, has_loss=not num_passes)
+            self._reached = max(self._reached, self._step + num_passes)
+            if num_passes > 1 and self._run is not None and self._step + num_passes - 1 > self._run.last_step:
+                self._run.step(step=self._step + num_passes - 1)
+        elif (
+            caller := next((own for own in callers(frame, FRAMES_MAX) if own.f_code is newest.code), None)
+        ) is not None:
+            self._leave_loop(local_variables(caller), caller.f_lineno)
+
+    def _is_after_step(self, place: _Place, frame: FrameType, array: Any, *, has_loss: bool) -> bool:
+        """Whether a line reads after the step of its pass: whether the variable of the loss held there what was read
+        as the loss in the same pass. `has_loss`: that was read before."""
+        if self._loss is not None and frame.f_code is self._loss.code:
+            held = local_variables(frame).get(self._loss.name)
+            if type(held) is type(array):
+                self._held = place, weakref.ref(held)
+                if has_loss and self._loss_array is not None:
+                    self._after_step[place] = held is self._loss_array()
+        return self._after_step.get(place, False)
+
+    def _leave_loop(self, variables: Mapping[str, Any], line: int) -> None:
+        """Counts the passes of the loop over the steps until it was left; at `line` of its function now."""
+        newest, loss = self._newest[-1], self._loss
+        read_line = loss.line if loss is not None and loss.code is newest.code else LINE_MAX
+        if not self._counts_passes or (left := left_in_pass(newest, variables, line, read_line)) is None:
+            return
+        value, is_whole = left
+        if value >= newest.value:
+            last = self._step + value - newest.value
+            self._reached = max(self._reached, last if is_whole else last - 1)
+            self._is_left = self._reached == last or self._step == last
 
     def _take_metric(self, run: Run, metrics: NamedMetrics, read: _Read) -> None:
         name, meaning = read.site.name, metrics.meaning_of(read.site.name)
@@ -218,14 +292,18 @@ class ReadValues:
     def _count_unread(self, run: Run) -> None:
         """Counts the steps after the newest loss, unless another one would have been read by the end of the loop: then
         the loop was left early, and goes on from there in the next epoch."""
+        if self._reached > self._step:
+            self._step = self._reached
+            run.step(step=self._step)
         num_unread = self._last_step - self._step
-        if num_unread <= 0:
-            return
-        if num_unread >= self._most_between > 0:
-            self._shift -= num_unread
-            return
-        self._step = self._last_step
-        run.step(step=self._step)
+        if self._counts_passes and not self._is_left and num_unread:
+            usual = self._most_between or (num_unread + 1 if self._epoch is not None else 0)
+            if 0 < num_unread < usual:
+                self._step = self._last_step
+                run.step(step=self._step)
+            elif self._most_between != 1:
+                run.count_at_least()
+        self._shift -= max(0, self._last_step - self._step)
 
 
 def _read_at(frame: FrameType, array: Any, number: float) -> _Read | None:
@@ -236,7 +314,7 @@ def _read_at(frame: FrameType, array: Any, number: float) -> _Read | None:
     if loops[-1].code is frame.f_code and _EVALUATES.search(frame.f_code.co_name):
         return None
     epochs = next((loop for loop in loops if loop.counts_epochs), None)
-    return _Read(_Site(name, frame.f_code, place_of(frame)), number, loops, epochs)
+    return _Read(_Site(name, frame.f_code, frame.f_lineno, place_of(frame)), number, loops, epochs)
 
 
 def _next_pass(before: _Read, frame: FrameType, array: Any, number: float) -> _Read | None:
