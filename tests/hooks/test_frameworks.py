@@ -483,7 +483,7 @@ json.dump(truth, open("truth.json", "w"))
         (_READS_OF_LOOPS_LEFT_EARLY, [11, 22, 36], 25),
         (_READS_OF_FIRST_BATCHES, [14, 28, 42], 14),
         (_READS_OF_GENERATORS, [25, 50, 75], 25),
-        (_READS_OF_EPOCHS, [0] * 5, 0),
+        (_READS_OF_EPOCHS, [None] * 5, 0),
         (_READS_OF_BATCHES, [9, 18], 9),
     ],
     ids=["steps", "first-steps", "left-early", "first-batches", "generators", "epochs", "batches"],
@@ -497,7 +497,7 @@ def test_values_that_a_jax_script_reads_have_their_names_and_places(
     assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", ends[-1], [])
     assert shown["loss_named"]["name"] == "loss"
     epochs = of_type(reported.events, ev.EpochEnded)
-    assert [(epoch.epoch, epoch.step) for epoch in epochs] == list(enumerate(ends, start=1))
+    assert [(epoch["epoch"], epoch["step"]) for epoch in shown["epochs"]] == list(enumerate(ends, start=1))
     planned = plans(reported)[-1]
     assert (planned.num_epochs, planned.steps_per_epoch) == (len(ends), per_epoch)
     for epoch in epochs:
@@ -593,3 +593,26 @@ json.dump(truth, open("truth.json", "w"))
     assert steps % 10 > 1
     assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
     assert reported.shown["steps"] == steps
+
+
+def test_steps_inside_a_compiled_loop_of_jax_are_not_known(launch: Launch) -> None:
+    loop = """
+train_epoch = jax.jit(lambda w, xs: jax.lax.scan(train_step, w, xs))
+xs = np.stack([rows(seed) for seed in range(20)])
+for epoch in range(1, 6):
+    w, losses = train_epoch(w, xs)
+    mean_loss = losses.mean()
+    truth[epoch] = float(mean_loss)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
+    shown = reported.shown
+    assert [epoch["train"]["loss"]["avg"] for epoch in shown["epochs"]] == pytest.approx(list(reported.truth.values()))
+    assert (shown["steps"], shown["epoch_step"], [epoch["step"] for epoch in shown["epochs"]]) == (
+        None,
+        None,
+        [None] * 5,
+    )
+    assert shown["state_reason"] == "5 epochs, the number of steps is not known"
+    assert (shown["goodput"]["share"], shown["goodput"]["reason"]) == (None, "the number of steps is not known")
+    assert "0 steps" not in reported.out

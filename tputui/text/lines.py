@@ -569,7 +569,7 @@ class QuietWriter(LineWriter):
         took = event.train_s + event.valid_s
         columns = [
             f"epoch {event.epoch}{of_epochs}",
-            f"step {event.step:,}{of_steps}",
+            f"step {event.step:,}{of_steps}" if event.step else "",
             f"train loss {fmt.number(loss.mean)}" if loss is not None else "",
             fmt.meters_line(event.train, event.valid, event.scores, monitor=event.monitor),
             fmt.duration(took) if math.isfinite(took) else "",
