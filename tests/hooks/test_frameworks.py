@@ -543,8 +543,10 @@ json.dump(truth, open("truth.json", "w"))
 """
     reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
     assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
-    assert (reported.shown["plan"]["total_steps"], reported.shown["steps"]) == (30, 30)
+    shown = reported.shown
+    assert (shown["plan"]["total_steps"], shown["steps"], shown["epoch"]) == (30, 30, 0)
     assert not of_type(reported.events, ev.EpochStarted)
+    assert "\nstep 30/30  " in reported.out
 
 
 def test_steps_that_a_jax_script_does_not_show_are_not_counted(launch: Launch) -> None:

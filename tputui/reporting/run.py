@@ -529,8 +529,6 @@ class Run:
             if self._process.progress.doing.phase == "starting":
                 self._process.progress.enter("executing")
             self._process.requests.accept_traces()
-            # A script that names no epochs trains for one.
-            self._process.progress.epoch = self._process.progress.epoch or 1
         if loss is None:
             return
         values = self._values

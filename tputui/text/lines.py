@@ -324,12 +324,12 @@ class LineWriter:
     def _hold(self, event: ev.ProgressReported) -> None:
         """Holds a report back until the meters of its step arrive."""
         plan, epochs = snapshot_builder.plan_of(self._state), snapshot_builder.epochs_of(self._state)
-        epoch = fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)
+        epoch = f"epoch {fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)}" if event.epoch else ""
         of_steps = f"/{plan.total_steps:,}" if plan and plan.total_steps else ""
         eta = eta_s(self._state, plan, epochs, event.t)
         self._report = _WaitingReport(
             event,
-            [f"epoch {epoch}", f"step {event.step:,}{of_steps}", self._loss(event.step)],
+            [epoch, f"step {event.step:,}{of_steps}", self._loss(event.step)],
             [
                 f"{fmt.step_time(event.step_s)}/step",
                 fmt.rate(event.examples_per_s, "examples") if not math.isnan(event.examples_per_s) else "",

@@ -233,7 +233,7 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
         eta = status_text.seconds(snapshot.eta_s) if snapshot.eta_s is not None else "not known yet"
         right += [Span("  ETA ", "label"), Span(eta, "strong" if has_steps else "dim")]
     right.append(Span(" "))
-    if width_of([*left, *right]) > width:
+    if not snapshot.epoch or width_of([*left, *right]) > width:
         left = left[2:]
     return [*left, *bar(share, width - width_of(left) - width_of(right)), *right]
 
