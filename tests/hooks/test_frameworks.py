@@ -472,6 +472,28 @@ for epoch in range(2):
     evaluate(w)
 json.dump(truth, open("truth.json", "w"))
 """
+_READS_OF_LISTS = """
+def evaluate(w):
+    losses = []
+    for i in range(3):
+        losses.append(train_step(w, rows(i))[1])
+    return np.mean(losses)
+
+def train_epoch(w):
+    losses = []
+    for x in map(rows, range(9)):
+        w, loss = train_step(w, x)
+        losses.append(loss)
+    return w, losses, np.mean(losses)
+
+kept = []
+for epoch in range(3):
+    evaluate(w)
+    w, losses, mean_loss = train_epoch(w)
+    kept += losses
+truth = {step: float(kept[step - 1]) for step in range(1, 28)}
+json.dump(truth, open("truth.json", "w"))
+"""
 
 
 @pytest.mark.parametrize(
@@ -485,8 +507,9 @@ json.dump(truth, open("truth.json", "w"))
         (_READS_OF_GENERATORS, [25, 50, 75], 25),
         (_READS_OF_EPOCHS, [None] * 5, 0),
         (_READS_OF_BATCHES, [9, 18], 9),
+        (_READS_OF_LISTS, [9, 18, 27], 9),
     ],
-    ids=["steps", "first-steps", "left-early", "first-batches", "generators", "epochs", "batches"],
+    ids=["steps", "first-steps", "left-early", "first-batches", "generators", "epochs", "batches", "lists"],
 )
 def test_values_that_a_jax_script_reads_have_their_names_and_places(
     launch: Launch, reads: str, ends: list[int], per_epoch: int

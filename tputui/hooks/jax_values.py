@@ -59,6 +59,16 @@ class _Read(NamedTuple):
     """The loop that counts epochs."""
 
 
+class _Items(NamedTuple):
+    """A list whose items a call reads one after the other, as `np.mean(losses)` does."""
+
+    place: _Place
+    name: str
+    held: list[Any]
+    values: list[float]
+    """The items that were read."""
+
+
 class ReadValues:
     """The values that the main thread of a script reads."""
 
@@ -66,6 +76,7 @@ class ReadValues:
         """`began_at`: when JAX began (`time.perf_counter`)."""
         self._run: Run | None = None
         self._metrics: NamedMetrics | None = None
+        self._items: _Items | None = None
         self._reads: dict[_Place, _Read] = {}
         """The newest read of each place in the code."""
         self._loss: _Site | None = None
@@ -113,7 +124,13 @@ class ReadValues:
             return
         number = float(value)
         read = _next_pass(self._reads[place], frame, array, number) if place in self._reads else None
-        if (read := read or _read_at(frame, array, number)) is None:
+        items = self._items_at(place, frame, array) if read is None else None
+        if items is not None:
+            items.values.append(number)
+            if len(items.values) < len(items.held):
+                return
+            self._items = None
+        if (read := read or _read_at(frame, array, number, items.name if items else "")) is None:
             return
         if len(self._reads) < SITES_MAX or place in self._reads:
             self._reads[place] = read
@@ -125,15 +142,18 @@ class ReadValues:
         if run is None or metrics is None:
             return
         if epochs is not None:
-            self._enter_epoch(run, epochs)
+            self._enter_epoch(run, epochs, self._read_at if items else None)
         if is_loss:
             self._loss_array = weakref.ref(array)
             if self._held is not None:
                 self._after_step[self._held[0]] = self._held[1]() is array
-            self._take_loss(run, read)
+            if items:
+                self._take_losses(run, read, items.values)
+            else:
+                self._take_loss(run, read)
         elif role_of(read.site.name) == "lr":
             self._lr = read.value
-        elif not is_printed:
+        elif not is_printed and items is None:
             self._take_metric(run, metrics, read)
         self._read_at = perf_counter()
 
@@ -186,6 +206,25 @@ class ReadValues:
             self._take_step(run, read)
         else:
             run.meter("loss", read.value)
+
+    def _items_at(self, place: _Place, frame: FrameType, array: Any) -> _Items | None:
+        """The list of which a call reads the first item, or the next one."""
+        items = self._items
+        if items is None or items.place != place or items.held[len(items.values)] is not array:
+            lists = ((name, held) for name, held in local_variables(frame).items() if type(held) is list)
+            first = ((name, held) for name, held in lists if len(held) > 1 and held[0] is array)
+            self._items = next((_Items(place, name, held, []) for name, held in first), None)
+        return self._items
+
+    def _take_losses(self, run: Run, read: _Read, values: list[float]) -> None:
+        """Takes the losses that a script kept in a list: each is that of a step."""
+        if not self._newest:
+            run.emit(LossNamed(t=time.time(), name=read.site.name, source=read.site.place))
+        self._newest, self._is_counted = read.loops, True
+        step_s = (perf_counter() - self._read_at) / len(values)
+        for number, value in enumerate(values, start=1):
+            run.step_ended(value, None, self._lr, self._read_at + number * step_s)
+        self._step += len(values)
 
     def _take_step(self, run: Run, read: _Read) -> None:
         loops, before = read.loops, self._step
@@ -266,7 +305,7 @@ class ReadValues:
             self._shift = self._step
         return step + self._shift
 
-    def _enter_epoch(self, run: Run, epochs: LoopPosition) -> None:
+    def _enter_epoch(self, run: Run, epochs: LoopPosition, began_at: float | None) -> None:
         before, self._epochs = self._epochs, epochs
         is_other = before is None or before.counter is not epochs.counter
         if self._epoch is not None and before is not None and before.value == epochs.value and not is_other:
@@ -277,7 +316,7 @@ class ReadValues:
         if last is not None and (before is None or is_other or epochs.value < before.value):
             run.emit(planned(time.time(), 0, last))
         self._epoch = EpochContext(run, number, last, None)
-        run.begin_epoch(self._epoch)
+        run.begin_epoch(self._epoch, began_at)
 
     def _leave_epoch(self, run: Run) -> None:
         """Ends the epoch, if one is open. It took until its last value was read, from the last one of that before."""
@@ -306,12 +345,13 @@ class ReadValues:
         self._shift -= max(0, self._last_step - self._step)
 
 
-def _read_at(frame: FrameType, array: Any, number: float) -> _Read | None:
+def _read_at(frame: FrameType, array: Any, number: float, list_name: str) -> _Read | None:
     """A read of a number in the loops around a call; None if there are none, if the array has no name, or in the loop
-    over the batches of an evaluation."""
-    if (name := _name_of(array, frame)) is None or not (loops := positions_at(frame)):
+    over the batches of an evaluation. `list_name`: the list whose last item it is, as which it has a name."""
+    name = _name_of(array, frame) or list_name.removesuffix("es")
+    if not name or not (loops := positions_at(frame)):
         return None
-    if loops[-1].code is frame.f_code and _EVALUATES.search(frame.f_code.co_name):
+    if (list_name or loops[-1].code is frame.f_code) and _EVALUATES.search(frame.f_code.co_name):
         return None
     epochs = next((loop for loop in loops if loop.counts_epochs), None)
     return _Read(_Site(name, frame.f_code, frame.f_lineno, place_of(frame)), number, loops, epochs)

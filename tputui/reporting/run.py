@@ -459,8 +459,8 @@ class Run:
             )
         self._report_meters("train")
 
-    def begin_epoch(self, context: EpochContext) -> None:
-        """Begins an epoch. Called by its context."""
+    def begin_epoch(self, context: EpochContext, began_at: float | None = None) -> None:
+        """Begins an epoch. Called by its context; hooks learn later when it began (`time.perf_counter`)."""
         with self._guarded("run.epoch") as active:
             if not active:
                 return
@@ -472,7 +472,7 @@ class Run:
             self._epoch = context
             self._begun_at_step = self._pace.step
             self._phases.take_sections()
-            self._pace.begin()
+            self._pace.begin(began_at)
             if self._column:
                 return
             self._plan.take_epoch(context.num_epochs, context.num_steps)
