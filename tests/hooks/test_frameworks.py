@@ -641,3 +641,27 @@ json.dump(truth, open("truth.json", "w"))
     assert shown["state_reason"] == "5 epochs, the number of steps is not known"
     assert (shown["goodput"]["share"], shown["goodput"]["reason"]) == (None, "the number of steps is not known")
     assert "0 steps" not in reported.out
+
+
+def test_values_in_dictionaries_of_a_jax_script_are_those_of_training_or_evaluation(launch: Launch) -> None:
+    loops = """
+def train_and_evaluate(w):
+    for epoch in range(1, 4):
+        for x in map(rows, range(9)):
+            w, loss = train_step(w, x)
+        train_metrics = {"loss": loss}
+        test_metrics = {"loss": train_step(w, rows(99))[1]}
+        del loss
+        print("%d: %.4f, %.4f" % (epoch, train_metrics["loss"], test_metrics["loss"]))
+        truth[epoch] = [float(train_metrics["loss"]), float(test_metrics["loss"])]
+
+train_and_evaluate(w)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loops, JAX_PLATFORMS="cpu")
+    shown, truth = reported.shown, list(reported.truth.values())
+    assert shown["steps"] is None
+    assert [epoch["train"]["loss"]["avg"] for epoch in shown["epochs"]] == pytest.approx([train for train, _ in truth])
+    assert [epoch["valid"]["test_loss"]["avg"] for epoch in shown["epochs"]] == pytest.approx(
+        [test for _, test in truth]
+    )

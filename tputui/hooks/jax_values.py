@@ -32,7 +32,7 @@ SITES_MAX = 256
 LINE_MAX = 1 << 30
 ITEMS_MAX = 32
 """Items of a dictionary among which an array is looked for."""
-_EVALUATES = re.compile(r"(?:^|_)(?:test|val|eval)", re.IGNORECASE)
+_EVALUATES = re.compile(r"(?<!train_and)(?:^|_)(?:test|val|eval)", re.IGNORECASE)
 
 
 _Place = tuple[CodeType, int]
@@ -400,14 +400,15 @@ def _is_float(value: Any) -> bool:
 
 
 def _name_of(array: Any, frame: FrameType) -> str | None:
-    """The variable of a call, or the key of a dictionary in one, that has an array."""
+    """The variable of a call, or the key of a dictionary in one, that has an array; `test_loss` of `test_metrics`."""
     variables = local_variables(frame)
     for name, held in variables.items():
         if held is array:
             return name
-    for held in variables.values():
+    for name, held in variables.items():
         if type(held) is dict and len(held) <= ITEMS_MAX:
             for key, item in held.items():
                 if item is array and type(key) is str:
-                    return key
+                    part = _EVALUATES.search(name)
+                    return f"{part[0].strip('_')}_{key}" if part else key
     return None
