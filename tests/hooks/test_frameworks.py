@@ -406,6 +406,17 @@ for epoch in range(1, 4):
     truth[f"valid {epoch}"] = float(val_loss)
 json.dump(truth, open("truth.json", "w"))
 """
+_READS_OF_EVERY_TENTH_STEP = """
+history = {"train_loss": []}
+for epoch in range(3):
+    for i in range(25):
+        w, loss = train_step(w, rows(i))
+        if (i + 1) % 10 == 0:
+            history["train_loss"].append(loss)
+            del loss
+            truth[25 * epoch + i + 1] = float(history["train_loss"][-1])
+json.dump(truth, open("truth.json", "w"))
+"""
 _READS_OF_FIRST_STEPS = """
 for epoch in range(3):
     for i in range(25):
@@ -500,6 +511,7 @@ json.dump(truth, open("truth.json", "w"))
     ("reads", "ends", "per_epoch"),
     [
         (_READS_OF_STEPS, [25, 50, 75], 25),
+        (_READS_OF_EVERY_TENTH_STEP, [25, 50, 75], 25),
         (_READS_OF_FIRST_STEPS, [25, 50, 75], 25),
         # What the counter is after the last epoch, the script does not overwrite.
         (_READS_OF_LOOPS_LEFT_EARLY, [11, 22, 36], 25),
@@ -509,7 +521,17 @@ json.dump(truth, open("truth.json", "w"))
         (_READS_OF_BATCHES, [9, 18], 9),
         (_READS_OF_LISTS, [9, 18, 27], 9),
     ],
-    ids=["steps", "first-steps", "left-early", "first-batches", "generators", "epochs", "batches", "lists"],
+    ids=[
+        "steps",
+        "tenth-steps",
+        "first-steps",
+        "left-early",
+        "first-batches",
+        "generators",
+        "epochs",
+        "batches",
+        "lists",
+    ],
 )
 def test_values_that_a_jax_script_reads_have_their_names_and_places(
     launch: Launch, reads: str, ends: list[int], per_epoch: int
@@ -518,7 +540,9 @@ def test_values_that_a_jax_script_reads_have_their_names_and_places(
     truth, shown = reported.truth, reported.shown
     assert reported.losses() == pytest.approx({int(step): truth[step] for step in truth if step.isdigit()})
     assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", ends[-1], [])
-    assert shown["loss_named"]["name"] == "loss"
+    assert shown["loss_named"]["name"] in {"loss", "train_loss"}
+    steps = f"{ends[-1]} steps trained"
+    assert shown["state_reason"].startswith((steps, f"at least {steps}") if ends[-1] else f"{len(ends)} epochs")
     epochs = of_type(reported.events, ev.EpochEnded)
     assert [(epoch["epoch"], epoch["step"]) for epoch in shown["epochs"]] == list(enumerate(ends, start=1))
     planned = plans(reported)[-1]

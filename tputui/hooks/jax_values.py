@@ -142,7 +142,7 @@ class ReadValues:
         if run is None or metrics is None:
             return
         if epochs is not None:
-            self._enter_epoch(run, epochs, self._read_at if items else None)
+            self._enter_epoch(run, epochs, self._read_at if items or not self._newest else None)
         if is_loss:
             self._loss_array = weakref.ref(array)
             if self._held is not None:
@@ -241,6 +241,8 @@ class ReadValues:
         if self._loss_step:
             self._most_between = max(self._most_between, self._step - self._loss_step)
         self._loss_step = self._step
+        if not before and self._step > 1 and loops[-1].start is not None:
+            run.step_ended(None, None, None, self._began_at)  # the loss of none of the first steps was read
         if self._step == before + 1:
             run.step_ended(read.value, None, self._lr, perf_counter())
         else:
@@ -408,7 +410,8 @@ def _name_of(array: Any, frame: FrameType) -> str | None:
     for name, held in variables.items():
         if type(held) is dict and len(held) <= ITEMS_MAX:
             for key, item in held.items():
-                if item is array and type(key) is str:
+                newest = item[-1] if type(item) is list and item else item
+                if newest is array and type(key) is str:
                     part = _EVALUATES.search(name)
                     return f"{part[0].strip('_')}_{key}" if part else key
     return None
