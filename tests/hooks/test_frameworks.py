@@ -689,3 +689,22 @@ json.dump(truth, open("truth.json", "w"))
     assert [epoch["valid"]["test_loss"]["avg"] for epoch in shown["epochs"]] == pytest.approx(
         [test for _, test in truth]
     )
+
+
+def test_a_loop_of_a_jax_script_counts_on_after_the_last_step_of_the_one_before(launch: Launch) -> None:
+    loops = """
+def fit(w, steps):
+    for i in range(steps):
+        w, loss = train_step(w, rows(i))
+        if i % 10 == 0:
+            truth[len(steps_of) + i + 1] = float(loss)
+    steps_of.extend(range(steps))
+
+steps_of = []
+fit(w, 25)
+fit(w, 38)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loops, JAX_PLATFORMS="cpu")
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert reported.shown["state_reason"] == "63 steps trained"

@@ -29,7 +29,6 @@ from tputui.reporting.start import join_unasked, was_asked
 from tputui.telemetry.events import LossNamed
 
 SITES_MAX = 256
-LINE_MAX = 1 << 30
 ITEMS_MAX = 32
 """Items of a dictionary among which an array is looked for."""
 _EVALUATES = re.compile(r"(?<!train_and)(?:^|_)(?:test|val|eval)", re.IGNORECASE)
@@ -118,12 +117,12 @@ class ReadValues:
         if threading.current_thread() is not threading.main_thread() or was_asked():
             return
         place = frame.f_code, frame.f_lasti
-        if self._counts_passes and (place not in self._reads or self._reads[place].site != self._loss):
-            self._follow(place, frame, array)
-        if not _is_float(value):
+        before, number = self._reads.get(place), float(value) if _is_float(value) else None
+        read = _next_pass(before, frame, array, number) if before is not None and number is not None else None
+        if self._counts_passes and (before is None or before.site != self._loss):
+            self._follow(place, frame, array, positions_at(frame) if read is None else read.loops)
+        if number is None:
             return
-        number = float(value)
-        read = _next_pass(self._reads[place], frame, array, number) if place in self._reads else None
         items = self._items_at(place, frame, array) if read is None else None
         if items is not None:
             items.values.append(number)
@@ -248,10 +247,9 @@ class ReadValues:
         else:
             run.step(read.value, lr=self._lr, step=self._step)
 
-    def _follow(self, place: _Place, frame: FrameType, array: Any) -> None:
+    def _follow(self, place: _Place, frame: FrameType, array: Any, loops: list[LoopPosition]) -> None:
         """Counts the passes of the loop over the steps that its counter shows at the read of another value."""
         *outer, newest = self._newest
-        loops = positions_at(frame)
         here = loops[len(outer)] if loops[: len(outer)] == outer and len(loops) > len(outer) else None
         if here is not None and here.counter is newest.counter:
             # The read may come before the step of its pass.
@@ -260,10 +258,10 @@ class ReadValues:
             self._reached = max(self._reached, self._step + num_passes)
             if num_passes > 1 and self._run is not None and self._step + num_passes - 1 > self._run.last_step:
                 self._run.step(step=self._step + num_passes - 1)
-        elif (
-            caller := next((own for own in callers(frame, FRAMES_MAX) if own.f_code is newest.code), None)
-        ) is not None:
-            self._leave_loop(local_variables(caller), caller.f_lineno)
+            return
+        for caller in callers(frame, FRAMES_MAX):
+            if caller.f_code is newest.code:
+                return self._leave_loop(local_variables(caller), caller.f_lineno)
 
     def _is_after_step(self, place: _Place, frame: FrameType, array: Any, *, has_loss: bool) -> bool:
         """Whether a line reads after the step of its pass: whether the variable of the loss held there what was read
@@ -279,7 +277,7 @@ class ReadValues:
     def _leave_loop(self, variables: Mapping[str, Any], line: int) -> None:
         """Counts the passes of the loop over the steps until it was left; at `line` of its function now."""
         newest, loss = self._newest[-1], self._loss
-        read_line = loss.line if loss is not None and loss.code is newest.code else LINE_MAX
+        read_line = loss.line if loss is not None and loss.code is newest.code else sys.maxsize
         if not self._counts_passes or (left := left_in_pass(newest, variables, line, read_line)) is None:
             return
         value, is_whole = left
@@ -304,6 +302,8 @@ class ReadValues:
         inner, earlier = loops[-1], _passes_before(loops)
         step = (earlier or 0) + (inner.value if inner.start is None else inner.value - inner.start + 1)
         if step + self._shift <= self._step or (earlier is None and before and before[:-1] != loops[:-1]):
+            if before and self._epoch is None and self._run is not None:
+                self._count_unread(self._run)
             self._shift = self._step
         return step + self._shift
 
@@ -343,7 +343,7 @@ class ReadValues:
                 self._step = self._last_step
                 run.step(step=self._step)
             elif self._most_between != 1:
-                run.count_at_least()
+                run.counts_all_steps = False
         self._shift -= max(0, self._last_step - self._step)
 
 

@@ -84,8 +84,8 @@ class Run:
         """Added to the script's number of an epoch."""
         self._begun_at_step = 0
         """Step before the epoch."""
-        self._is_at_least = False
-        """Whether there may have been steps that were not reported."""
+        self.counts_all_steps = True
+        """Whether all steps are reported. For hooks, which may not see some."""
         self._column = column
         if process is not None and recorder is not None:
             self._process = process
@@ -245,10 +245,6 @@ class Run:
         if not self._is_off:
             self._plan.replace(total_steps, epochs, steps)
 
-    def count_at_least(self) -> None:
-        """Reports that there may have been more steps than were reported. For hooks."""
-        self._is_at_least = True
-
     def take_plan(self, plan: ScriptPlan) -> None:
         """Replaces the plan by that of a script that reports from now on."""
         self._plan = plan
@@ -338,7 +334,9 @@ class Run:
             stopped = self._process.requests.finish(self._pace.step)
             outcome = outcome or ("stopped" if stopped else "done")
             num_steps = self._pace.num_steps
-            trained = f"{'at least ' * self._is_at_least}{num_steps:,} step{'s' * (num_steps != 1)} trained"
+            trained = (
+                f"{'' if self.counts_all_steps else 'at least '}{num_steps:,} step{'s' * (num_steps != 1)} trained"
+            )
             if self._uses_epochs and not num_steps:
                 trained = f"{self.last_epoch:,} epoch{'s' * (self.last_epoch != 1)}, the number of steps is not known"
             usual = trained if outcome == "done" else f"{outcome} at step {self._pace.step}"
@@ -494,7 +492,7 @@ class Run:
             if self._column:
                 self._recorder.end_epoch(None)
                 return
-            if not self._is_at_least:
+            if self.counts_all_steps:
                 self._plan.take_steps(self._pace.step - self._begun_at_step)
             sections_s = self._phases.take_sections()
 
