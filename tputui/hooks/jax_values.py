@@ -133,8 +133,7 @@ class ReadValues:
             return
         if len(self._reads) < SITES_MAX or place in self._reads:
             self._reads[place] = read
-        epochs = read.epochs
-        is_loss = self._is_loss(read)
+        epochs, is_loss = read.epochs, self._is_loss(read)
         if self._run is None and (epochs is not None or is_loss):
             self._join()
         run, metrics = self._run, self._metrics
@@ -143,13 +142,7 @@ class ReadValues:
         if epochs is not None:
             self._enter_epoch(run, epochs, self._read_at if items or not self._newest else None)
         if is_loss:
-            self._loss_array = weakref.ref(array)
-            if self._held is not None:
-                self._after_step[self._held[0]] = self._held[1]() is array
-            if items:
-                self._take_losses(run, read, items.values)
-            else:
-                self._take_loss(run, read)
+            self._take_loss(run, read, array, items.values if items else [])
         elif role_of(read.site.name) == "lr":
             self._lr = read.value
         elif not is_printed and items is None:
@@ -191,17 +184,23 @@ class ReadValues:
         if run is not None:
             self._run, self._metrics = run, NamedMetrics(run, "read")
 
-    def _take_loss(self, run: Run, read: _Read) -> None:
+    def _take_loss(self, run: Run, read: _Read, array: Any, listed: list[float]) -> None:
+        """`listed`: the losses of a list of which this is the last one; none if it is in no list."""
+        self._loss_array = weakref.ref(array)
+        if self._held is not None:
+            self._after_step[self._held[0]] = self._held[1]() is array
         if not self._newest:
             run.emit(LossNamed(t=time.time(), name=read.site.name, source=read.site.place))
-            if read.loops[-1].counts_epochs:
+            if not listed and read.loops[-1].counts_epochs:
                 self._first, self._newest = read, read.loops
                 return
         if (first := self._first) is not None:
             # Two in one pass of the epochs.
             self._first, self._is_counted = None, True
             self._take_step(run, first)
-        if self._has_steps:
+        if listed:
+            self._take_losses(run, read, listed)
+        elif self._has_steps:
             self._take_step(run, read)
         else:
             run.meter("loss", read.value)
@@ -209,7 +208,8 @@ class ReadValues:
     def _items_at(self, place: _Place, frame: FrameType, array: Any) -> _Items | None:
         """The list of which a call reads the first item, or the next one."""
         items = self._items
-        if items is None or items.place != place or items.held[len(items.values)] is not array:
+        at = len(items.values) if items is not None and items.place == place else sys.maxsize
+        if items is None or len(items.held) <= at or items.held[at] is not array:
             lists = ((name, held) for name, held in local_variables(frame).items() if type(held) is list)
             first = ((name, held) for name, held in lists if len(held) > 1 and held[0] is array)
             self._items = next((_Items(place, name, held, []) for name, held in first), None)
@@ -217,8 +217,6 @@ class ReadValues:
 
     def _take_losses(self, run: Run, read: _Read, values: list[float]) -> None:
         """Takes the losses that a script kept in a list: each is that of a step."""
-        if not self._newest:
-            run.emit(LossNamed(t=time.time(), name=read.site.name, source=read.site.place))
         self._newest, self._is_counted = read.loops, True
         step_s = (perf_counter() - self._read_at) / len(values)
         for number, value in enumerate(values, start=1):
