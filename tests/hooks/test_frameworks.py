@@ -586,6 +586,8 @@ for step in range(1000):
         truth[step + 1] = float(loss)
     if step >= last_step:
         break
+    if step == -1:
+        break
 json.dump(truth, open("truth.json", "w"))
 """
     reported = launch(JAX + loop, JAX_PLATFORMS="cpu")

@@ -245,7 +245,8 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
     name = _text_of(counter)
     for test in loop.limits:
         limit = value(test.comparators[0]) if _text_of(test.left) == name else None
-        if type(limit) is int:
+        # `step == -1` is never met.
+        if type(limit) is int and not (isinstance(test.ops[0], ast.Eq) and limit < value(counter)):
             # A pass goes on to the test if that is below.
             limit += isinstance(test.ops[0], ast.Gt) + (test.lineno > frame.f_lineno)
             end = limit if end is None else min(end, limit)
