@@ -57,7 +57,7 @@ MEANINGS = {
     "newest_fact": "Unix time of the newest event.",
     "started": "Unix time of the first event.",
     "epoch": "The current or last epoch; 0 before the first.",
-    "epoch_step": "Steps done in that epoch.",
+    "epoch_step": "Steps done in that epoch; null if the number is not known.",
     "lr": "Learning rate; null if unknown.",
     "report_steps": "Steps covered by the newest report.",
     "cores": "The cores, with the loss of each.",

@@ -418,6 +418,17 @@ for epoch in range(1, 4):
     truth[f"valid {epoch}"] = float(val_loss)
 json.dump(truth, open("truth.json", "w"))
 """
+_READS_OF_EVERY_TENTH_STEP = """
+history = {"train_loss": []}
+for epoch in range(3):
+    for i in range(25):
+        w, loss = train_step(w, rows(i))
+        if (i + 1) % 10 == 0:
+            history["train_loss"].append(loss)
+            del loss
+            truth[25 * epoch + i + 1] = float(history["train_loss"][-1])
+json.dump(truth, open("truth.json", "w"))
+"""
 _READS_OF_FIRST_STEPS = """
 for epoch in range(3):
     for i in range(25):
@@ -433,8 +444,29 @@ for epoch in range(3):
         w, loss = train_step(w, rows(i))
         if i % 5 == 0:
             truth[11 * epoch + i + 1] = loss.item()
+        if i in {13}:
+            break
+json.dump(truth, open("truth.json", "w"))
+"""
+_READS_OF_FIRST_BATCHES = """
+for epoch in range(3):
+    for i in range(25):
+        w, loss = train_step(w, rows(i))
+        if i % 5 == 0:
+            truth[14 * epoch + i + 1] = loss.item()
         if i == 13:
             break
+json.dump(truth, open("truth.json", "w"))
+"""
+_READS_OF_GENERATORS = """
+for epoch in range(3):
+    for i, x in enumerate(map(rows, range(25))):
+        w, loss = train_step(w, x)
+        if i % 10 == 0:
+            truth[25 * epoch + i + 1] = loss.item()
+    for x in map(rows, range(90, 95)):
+        val_loss = train_step(w, x)[1]
+        truth[f"valid {epoch + 1}"] = float(val_loss)
 json.dump(truth, open("truth.json", "w"))
 """
 _READS_OF_EPOCHS = """
@@ -463,18 +495,55 @@ for epoch in range(2):
     evaluate(w)
 json.dump(truth, open("truth.json", "w"))
 """
+_READS_OF_LISTS = """
+def evaluate(w):
+    losses = []
+    for i in range(3):
+        losses.append(train_step(w, rows(i))[1])
+    return np.mean(losses)
+
+def train_epoch(w):
+    losses = []
+    for x in map(rows, range(9)):
+        w, loss = train_step(w, x)
+        losses.append(loss)
+    return w, losses, np.mean(losses)
+
+kept = []
+for epoch in range(3):
+    evaluate(w)
+    w, losses, mean_loss = train_epoch(w)
+    kept += losses
+truth = {step: float(kept[step - 1]) for step in range(1, 28)}
+json.dump(truth, open("truth.json", "w"))
+"""
 
 
 @pytest.mark.parametrize(
     ("reads", "ends", "per_epoch"),
     [
         (_READS_OF_STEPS, [25, 50, 75], 25),
+        (_READS_OF_EVERY_TENTH_STEP, [25, 50, 75], 25),
         (_READS_OF_FIRST_STEPS, [25, 50, 75], 25),
-        (_READS_OF_LOOPS_LEFT_EARLY, [11, 22, 33], 25),
-        (_READS_OF_EPOCHS, [0] * 5, 0),
+        # What the counter is after the last epoch, the script does not overwrite.
+        (_READS_OF_LOOPS_LEFT_EARLY, [11, 22, 36], 25),
+        (_READS_OF_FIRST_BATCHES, [14, 28, 42], 14),
+        (_READS_OF_GENERATORS, [25, 50, 75], 25),
+        (_READS_OF_EPOCHS, [None] * 5, 0),
         (_READS_OF_BATCHES, [9, 18], 9),
+        (_READS_OF_LISTS, [9, 18, 27], 9),
     ],
-    ids=["steps", "first-steps", "left-early", "epochs", "batches"],
+    ids=[
+        "steps",
+        "tenth-steps",
+        "first-steps",
+        "left-early",
+        "first-batches",
+        "generators",
+        "epochs",
+        "batches",
+        "lists",
+    ],
 )
 def test_values_that_a_jax_script_reads_have_their_names_and_places(
     launch: Launch, reads: str, ends: list[int], per_epoch: int
@@ -483,9 +552,11 @@ def test_values_that_a_jax_script_reads_have_their_names_and_places(
     truth, shown = reported.truth, reported.shown
     assert reported.losses() == pytest.approx({int(step): truth[step] for step in truth if step.isdigit()})
     assert (shown["state"], shown["steps"], shown["warnings"]) == ("done", ends[-1], [])
-    assert shown["loss_named"]["name"] == "loss"
+    assert shown["loss_named"]["name"] in {"loss", "train_loss"}
+    steps = f"{ends[-1]} steps trained"
+    assert shown["state_reason"].startswith((steps, f"at least {steps}") if ends[-1] else f"{len(ends)} epochs")
     epochs = of_type(reported.events, ev.EpochEnded)
-    assert [(epoch.epoch, epoch.step) for epoch in epochs] == list(enumerate(ends, start=1))
+    assert [(epoch["epoch"], epoch["step"]) for epoch in shown["epochs"]] == list(enumerate(ends, start=1))
     planned = plans(reported)[-1]
     assert (planned.num_epochs, planned.steps_per_epoch) == (len(ends), per_epoch)
     for epoch in epochs:
@@ -527,9 +598,127 @@ for step in range(1000):
         truth[step + 1] = float(loss)
     if step >= last_step:
         break
+    if step == -1:
+        break
 json.dump(truth, open("truth.json", "w"))
 """
     reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
     assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
-    assert (reported.shown["plan"]["total_steps"], reported.shown["steps"]) == (30, 30)
+    shown = reported.shown
+    assert (shown["plan"]["total_steps"], shown["steps"], shown["epoch"]) == (30, 30, 0)
     assert not of_type(reported.events, ev.EpochStarted)
+    assert "\nstep 30/30  " in reported.out
+
+
+def test_steps_that_a_jax_script_does_not_show_are_not_counted(launch: Launch) -> None:
+    loops = """
+def train(w):
+    for epoch in range(3):
+        for i, x in enumerate(map(rows, range(25))):
+            w, loss = train_step(w, x)
+            if i % 10 == 0:
+                truth[21 * epoch + i + 1] = loss.item()
+
+train(w)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loops, JAX_PLATFORMS="cpu")
+    shown = reported.shown
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert (shown["state_reason"], shown["eta_s"]) == ("at least 63 steps trained", None)
+    assert {(plan.num_epochs, plan.steps_per_epoch) for plan in plans(reported)} == {(3, 0)}
+    assert "eta" not in reported.out
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_comparisons_of_a_jax_loss_count_the_steps_of_its_loop(launch: Launch, where: str) -> None:
+    loop = """
+count = 0
+def train(w):
+    global count
+    loss = jnp.inf
+    for step in range(1000):
+        BEFORE
+        w, loss = train_step(w, rows(0))
+        count += 1
+        AFTER
+        if step % 10 == 0:
+            truth[step + 1] = float(loss)
+    truth["steps"] = count
+
+train(w)
+json.dump(truth, open("truth.json", "w"))
+"""
+    test = "if loss < 0.71: break"
+    loop = loop.replace(where.upper(), test).replace("BEFORE", "").replace("AFTER", "")
+    reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
+    steps = reported.truth.pop("steps")
+    assert steps % 10 > 1
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert reported.shown["steps"] == steps
+
+
+def test_steps_inside_a_compiled_loop_of_jax_are_not_known(launch: Launch) -> None:
+    loop = """
+train_epoch = jax.jit(lambda w, xs: jax.lax.scan(train_step, w, xs))
+xs = np.stack([rows(seed) for seed in range(20)])
+for epoch in range(1, 6):
+    w, losses = train_epoch(w, xs)
+    mean_loss = losses.mean()
+    truth[epoch] = float(mean_loss)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loop, JAX_PLATFORMS="cpu")
+    shown = reported.shown
+    assert [epoch["train"]["loss"]["avg"] for epoch in shown["epochs"]] == pytest.approx(list(reported.truth.values()))
+    assert (shown["steps"], shown["epoch_step"], [epoch["step"] for epoch in shown["epochs"]]) == (
+        None,
+        None,
+        [None] * 5,
+    )
+    assert shown["state_reason"] == "5 epochs, the number of steps is not known"
+    assert (shown["goodput"]["share"], shown["goodput"]["reason"]) == (None, "the number of steps is not known")
+    assert "0 steps" not in reported.out
+
+
+def test_values_in_dictionaries_of_a_jax_script_are_those_of_training_or_evaluation(launch: Launch) -> None:
+    loops = """
+def train_and_evaluate(w):
+    for epoch in range(1, 4):
+        for x in map(rows, range(9)):
+            w, loss = train_step(w, x)
+        train_metrics = {"loss": loss}
+        test_metrics = {"loss": train_step(w, rows(99))[1]}
+        del loss
+        print("%d: %.4f, %.4f" % (epoch, train_metrics["loss"], test_metrics["loss"]))
+        truth[epoch] = [float(train_metrics["loss"]), float(test_metrics["loss"])]
+
+train_and_evaluate(w)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loops, JAX_PLATFORMS="cpu")
+    shown, truth = reported.shown, list(reported.truth.values())
+    assert shown["steps"] is None
+    assert [epoch["train"]["loss"]["avg"] for epoch in shown["epochs"]] == pytest.approx([train for train, _ in truth])
+    assert [epoch["valid"]["test_loss"]["avg"] for epoch in shown["epochs"]] == pytest.approx(
+        [test for _, test in truth]
+    )
+
+
+def test_a_loop_of_a_jax_script_counts_on_after_the_last_step_of_the_one_before(launch: Launch) -> None:
+    loops = """
+def fit(w, steps):
+    for i in range(steps):
+        w, loss = train_step(w, rows(i))
+        if i % 10 == 0:
+            truth[len(steps_of) + i + 1] = float(loss)
+    steps_of.extend(range(steps))
+
+steps_of = []
+fit(w, 25)
+fit(w, 38)
+json.dump(truth, open("truth.json", "w"))
+"""
+    reported = launch(JAX + loops, JAX_PLATFORMS="cpu")
+    assert reported.losses() == pytest.approx({int(step): loss for step, loss in reported.truth.items()})
+    assert reported.shown["state_reason"] == "63 steps trained"

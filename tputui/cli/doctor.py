@@ -33,6 +33,7 @@ from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.session import session
 from tputui.session.family import family_goodput
+from tputui.state.snapshot import hides_steps
 from tputui.telemetry.codec import spell_non_finite
 from tputui.text import verdict_lines
 from tputui.ui.terminal.picture_protocol import detect, terminal_fd
@@ -108,8 +109,9 @@ def _diagnose(args: argparse.Namespace) -> ExitCode:
         say_json(spell_non_finite(fields), indent=2)
     else:
         wall_s = DiagnosedRun.of(snapshot).wall_s
+        steps = (len(snapshot.epochs), "epoch") if hides_steps(snapshot) else (snapshot.steps, "step")
         # A log may have no times.
-        passed = [*([fmt.duration(wall_s)] if wall_s else []), fmt.counted(snapshot.steps, "step")]
+        passed = [*([fmt.duration(wall_s)] if wall_s else []), fmt.counted(*steps)]
         number = fmt.counted(len(findings), "finding") if findings else "no findings"
         say(inert(f"{snapshot.run}: {number} in {' and '.join(passed)}"))
         for line in verdict_lines.blocks(verdicts, args.run):

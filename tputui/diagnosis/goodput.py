@@ -16,7 +16,7 @@ import msgspec
 
 from tputui.diagnosis.diagnosed_run import DiagnosedRun, is_trained_by_engine
 from tputui.state.run_condition import ENDED
-from tputui.state.snapshot import Snapshot
+from tputui.state.snapshot import Snapshot, hides_steps
 from tputui.state.time_spent import Measured, TimeView, partition
 
 Part = Literal[
@@ -100,6 +100,8 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
 
 def unknown_reason(snapshot: Snapshot) -> str | None:
     """Why the parts of a run's time are not known; None if they are."""
+    if hides_steps(snapshot):
+        return "the number of steps is not known"
     if snapshot.time_spent is not None:
         return None
     if snapshot.epoch or snapshot.steps:

@@ -8,6 +8,7 @@ none of the user's code runs.
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
 import operator
 import re
@@ -118,6 +119,8 @@ class _Loop(NamedTuple):
     """What a `for` goes through, or the comparison that ends a `while`."""
     limits: tuple[ast.Compare, ...] = ()
     """Of `if step >= n: break` in the body of a `for`."""
+    breaks: tuple[int, ...] | None = None
+    """Lines of a `for` at which it may be left; None of a `while`."""
 
 
 def positions_at(caller: FrameType | None) -> list[LoopPosition]:
@@ -130,6 +133,27 @@ def positions_at(caller: FrameType | None) -> list[LoopPosition]:
             here = [_position(loop, variables, frame) for loop in loops]
             positions = [position for position in here if position is not None] + positions
     return positions
+
+
+def left_in_pass(
+    loop: LoopPosition, variables: Mapping[str, Any], line: int, read_line: int
+) -> tuple[int, bool] | None:
+    """The value of the counter in the last pass of a `for` that a call has left, and whether that pass surely came to
+    `read_line`; None if the call is still in it, at `line`, or if the variable may have got its value elsewhere."""
+    source = next((inner for inner in _loops_of(loop.code) if loop.counter in inner.counters), None)
+    if source is None or source.breaks is None or source.first_line <= line <= source.last_line:
+        return None
+    value = variables.get(loop.name)
+    if type(value) is not int or _num_assignments(loop.code, loop.name) != 1:
+        return None
+    return value, all(left_at > read_line for left_at in source.breaks)
+
+
+@lru_cache(maxsize=64)
+def _num_assignments(code: CodeType, name: str) -> int:
+    """How many instructions of a function give a variable its value."""
+    stores = (step.argval for step in dis.get_instructions(code) if step.opname.startswith("STORE_"))
+    return sum(target == name or (type(target) is tuple and name in target) for target in stores)
 
 
 def called_at(frame: FrameType) -> Iterator[tuple[Any, int]]:
@@ -187,8 +211,10 @@ def _loop(node: ast.AST) -> _Loop | None:
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
         counters = tuple(part for part in targets if isinstance(part, _COUNTERS))
         leaving = [part.test for part in node.body if isinstance(part, ast.If) and isinstance(part.body[-1], ast.Break)]
-        tests = tuple(test for test in leaving if _is_limit(test) and isinstance(test.ops[0], ast.Gt | ast.GtE))
-        return _Loop(node.lineno, node.end_lineno or node.lineno, counters, node.iter, tests)
+        # A counter that goes up by 1 meets `==` as it does `>=`.
+        tests = tuple(test for test in leaving if _is_limit(test, (ast.Gt, ast.GtE, ast.Eq)))
+        breaks = tuple(part.lineno for part in ast.walk(node) if isinstance(part, ast.Break))
+        return _Loop(node.lineno, node.end_lineno or node.lineno, counters, node.iter, tests, breaks)
     if isinstance(node, ast.While):
         # `while step < n`, and `if step >= n: break` in it.
         branches = [part for part in node.body if isinstance(part, ast.If)]
@@ -202,10 +228,10 @@ def _loop(node: ast.AST) -> _Loop | None:
     return None
 
 
-def _is_limit(node: ast.AST) -> TypeGuard[ast.Compare]:
+def _is_limit(node: ast.AST, compared: tuple[type[ast.cmpop], ...] = _COMPARED) -> TypeGuard[ast.Compare]:
     if not (isinstance(node, ast.Compare) and isinstance(node.left, _COUNTERS) and len(node.ops) == 1):
         return False
-    return isinstance(node.ops[0], _COMPARED)
+    return isinstance(node.ops[0], compared)
 
 
 def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> LoopPosition | None:
@@ -219,7 +245,8 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
     name = _text_of(counter)
     for test in loop.limits:
         limit = value(test.comparators[0]) if _text_of(test.left) == name else None
-        if type(limit) is int:
+        # `step == -1` is never met.
+        if type(limit) is int and not (isinstance(test.ops[0], ast.Eq) and limit < value(counter)):
             # A pass goes on to the test if that is below.
             limit += isinstance(test.ops[0], ast.Gt) + (test.lineno > frame.f_lineno)
             end = limit if end is None else min(end, limit)

@@ -3,8 +3,6 @@
 The first compilation of a function is warm-up. A later one is not, and neither is the compilation of a function that a
 line defines again after the earlier ones are gone: a new lambda in each step is never found in JAX's cache.
 
-Their words change between versions of JAX, so every part is optional. Opens no files.
-
 `io_callback`, `pure_callback`, `jax.debug.callback` and `jax.debug.print` are timed. What they read from their
 arguments is no read of the program's loop. Every hook is optional, since these parts of JAX change between versions.
 """

@@ -119,9 +119,11 @@ class StepPace:
             self._before += self._num_counted
             self._num_counted = 0
 
-    def begin(self) -> None:
-        """Begins to measure anew: the time since the last step is not part of the next one."""
-        self.pause(time.perf_counter() - self.stepped_at)
+    def begin(self, at: float | None = None) -> None:
+        """Begins to measure anew, now or `at` (`time.perf_counter`): the time since the last step is not part of the
+        next one."""
+        at = at or time.perf_counter()
+        self.pause(at - self.stepped_at, at)
 
     def begin_first(self) -> None:
         """Begins to measure after the first step, which contains one-time work."""
@@ -138,10 +140,10 @@ class StepPace:
             self.stepped_at = ended_at
             self.times.date(ended_at)
 
-    def pause(self, seconds: float) -> None:
-        """Leaves out time that ends now."""
+    def pause(self, seconds: float, until: float | None = None) -> None:
+        """Leaves out time that ends now, or that ended at `until` (`time.perf_counter`)."""
         with self._lock:
-            self.stepped_at = time.perf_counter()
+            self.stepped_at = until or time.perf_counter()
             if self._pauses and self._steps_at_pause == self.num_steps:
                 began, ended = self._pauses.pop()
                 seconds += ended - began

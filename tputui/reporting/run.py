@@ -84,6 +84,8 @@ class Run:
         """Added to the script's number of an epoch."""
         self._begun_at_step = 0
         """Step before the epoch."""
+        self.counts_all_steps = True
+        """Whether all steps are reported. For hooks, which may not see some."""
         self._column = column
         if process is not None and recorder is not None:
             self._process = process
@@ -333,7 +335,12 @@ class Run:
             self.report()
             stopped = self._process.requests.finish(self._pace.step)
             outcome = outcome or ("stopped" if stopped else "done")
-            trained = f"{self._pace.num_steps:,} step{'s' * (self._pace.num_steps != 1)} trained"
+            num_steps = self._pace.num_steps
+            trained = (
+                f"{'' if self.counts_all_steps else 'at least '}{num_steps:,} step{'s' * (num_steps != 1)} trained"
+            )
+            if self._uses_epochs and not num_steps:
+                trained = f"{self.last_epoch:,} epoch{'s' * (self.last_epoch != 1)}, the number of steps is not known"
             usual = trained if outcome == "done" else f"{outcome} at step {self._pace.step}"
             self._process.end(outcome, (reason or usual) + self._recorder.best.suffix)
         except Exception as error:  # noqa: BLE001, RUF100 - reporting must not end the script
@@ -452,8 +459,8 @@ class Run:
             )
         self._report_meters("train")
 
-    def begin_epoch(self, context: EpochContext) -> None:
-        """Begins an epoch. Called by its context."""
+    def begin_epoch(self, context: EpochContext, began_at: float | None = None) -> None:
+        """Begins an epoch. Called by its context; hooks learn later when it began (`time.perf_counter`)."""
         with self._guarded("run.epoch") as active:
             if not active:
                 return
@@ -465,7 +472,7 @@ class Run:
             self._epoch = context
             self._begun_at_step = self._pace.step
             self._phases.take_sections()
-            self._pace.begin()
+            self._pace.begin(began_at)
             if self._column:
                 return
             self._plan.take_epoch(context.num_epochs, context.num_steps)
@@ -487,7 +494,8 @@ class Run:
             if self._column:
                 self._recorder.end_epoch(None)
                 return
-            self._plan.take_steps(self._pace.step - self._begun_at_step)
+            if self.counts_all_steps:
+                self._plan.take_steps(self._pace.step - self._begun_at_step)
             sections_s = self._phases.take_sections()
 
             def report() -> None:
@@ -522,8 +530,6 @@ class Run:
             if self._process.progress.doing.phase == "starting":
                 self._process.progress.enter("executing")
             self._process.requests.accept_traces()
-            # A script that names no epochs trains for one.
-            self._process.progress.epoch = self._process.progress.epoch or 1
         if loss is None:
             return
         values = self._values

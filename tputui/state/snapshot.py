@@ -226,6 +226,11 @@ class MeterView(msgspec.Struct, frozen=True, kw_only=True):
     """The reading of each rank; empty if one process reports the meter for all."""
 
 
+def hides_steps(snapshot: Snapshot) -> bool:
+    """Whether epochs ended without a step that was reported, as if a compiled function has the loop over them."""
+    return not snapshot.steps and bool(snapshot.epochs)
+
+
 def best_epoch(epochs: Sequence[ev.EpochEnded]) -> ev.EpochEnded | None:
     """The best of the epochs, which are in order: the last one that was the best when it ended; None if none was."""
     return next((epoch for epoch in reversed(epochs) if epoch.best), None)
@@ -371,7 +376,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     epoch_step: int
     steps: int
-    """Steps done, including those before a resume."""
+    """Steps done, including those before a resume. In JSON null if epochs ended and the number is not known."""
     step_s: float | None
     """Seconds per step: by the reports of the last 10 s while the run trains, then over the whole run."""
     examples_per_s: float | None

@@ -325,12 +325,12 @@ class LineWriter:
     def _hold(self, event: ev.ProgressReported) -> None:
         """Holds a report back until the meters of its step arrive."""
         plan, epochs = snapshot_builder.plan_of(self._state), snapshot_builder.epochs_of(self._state)
-        epoch = fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)
+        epoch = f"epoch {fmt.epoch_of(event.epoch, plan.num_epochs if plan else 0)}" if event.epoch else ""
         of_steps = f"/{plan.total_steps:,}" if plan and plan.total_steps else ""
         eta = eta_s(self._state, plan, epochs, event.t)
         self._report = _WaitingReport(
             event,
-            [f"epoch {epoch}", f"step {event.step:,}{of_steps}", self._loss(event.step)],
+            [epoch, f"step {event.step:,}{of_steps}", self._loss(event.step)],
             [
                 f"{fmt.step_time(event.step_s)}/step",
                 fmt.rate(event.examples_per_s, "examples") if not math.isnan(event.examples_per_s) else "",
@@ -570,7 +570,7 @@ class QuietWriter(LineWriter):
         took = event.train_s + event.valid_s
         columns = [
             f"epoch {event.numbers}{of_epochs}",
-            f"step {event.step:,}{of_steps}",
+            f"step {event.step:,}{of_steps}" if event.step else "",
             f"train loss {fmt.number(loss.mean)}" if loss is not None else "",
             fmt.meters_line(event.train, event.valid, event.scores, monitor=event.monitor),
             fmt.duration(took) if math.isfinite(took) else "",

@@ -19,7 +19,7 @@ from tputui.logs.tags import is_of_xla
 from tputui.state import facts, root_cause
 from tputui.state.chart_data import LoggedView
 from tputui.state.run_condition import ENDED
-from tputui.state.snapshot import MemoryView, MeterView, Snapshot, best_epoch, monitored
+from tputui.state.snapshot import MemoryView, MeterView, Snapshot, best_epoch, hides_steps, monitored
 from tputui.telemetry.codec import spell_non_finite
 from tputui.telemetry.events import EpochEnded
 from tputui.telemetry.logged_values import CONSOLE, LOSS, class_of, first_of
@@ -111,7 +111,10 @@ def to_show(snapshot: Snapshot, *, whole: bool = False) -> dict[str, Any]:
     fields["meters"] = [_meter(view) for view in snapshot.meters]
     for fact in (facts.LOSS, facts.EPOCH_LOSS, facts.BEST_EPOCH, facts.BEST_VALUE, facts.DURATION):
         fields[fact.key] = fact.of(snapshot)
+    if hides_steps(snapshot):
+        fields["steps"] = fields["epoch_step"] = None
     for view in fields["epochs"]:
+        view["step"] = view["step"] or None
         view["best_so_far"] = view["best"]  # its name since version 2, with the one in version 1
         view["lr"] = None if math.isnan(view["lr"]) else view["lr"]
     of_lists = (event for name in ("checkpoints", "epochs", "epoch_starts", "traces") for event in fields[name])
@@ -246,6 +249,8 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
 
 def _step(snapshot: Snapshot) -> str:
     """The step; empty for logs that have none."""
+    if hides_steps(snapshot):
+        return "steps not known"
     return f"step {snapshot.steps:,}" if facts.STEP.of(snapshot) is not None else ""
 
 

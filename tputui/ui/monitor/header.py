@@ -9,7 +9,7 @@ from tputui import formatting as fmt
 from tputui.diagnosis.verdict import Verdict
 from tputui.state import facts
 from tputui.state.run_condition import ENDED, RunCondition
-from tputui.state.snapshot import PlanView, RequestState, Snapshot, monitored
+from tputui.state.snapshot import PlanView, RequestState, Snapshot, hides_steps, monitored
 from tputui.telemetry.events import TopologyDeclared
 from tputui.ui.base import host_text, status_text
 from tputui.ui.base.alarms import SLOW, Alarm, alarms_of
@@ -217,8 +217,8 @@ def _age(snapshot: Snapshot, replaying: bool, *, short: bool) -> Line:
 def _progress_line(snapshot: Snapshot, width: int) -> Line:
     plan = snapshot.plan
     if plan is None or not plan.total_steps:
-        has_steps = snapshot.condition == "running" and snapshot.steps > 0
-        return _steps_so_far(snapshot) if has_steps else [Span(f" {clean(snapshot.condition_reason)}", "dim")]
+        is_training = snapshot.condition == "running" and (snapshot.steps > 0 or hides_steps(snapshot))
+        return _steps_so_far(snapshot) if is_training else [Span(f" {clean(snapshot.condition_reason)}", "dim")]
     left: Line = [
         Span(" epoch ", "label"),
         Span(fmt.epoch_of(snapshot.epoch, plan.num_epochs), "strong"),
@@ -233,14 +233,14 @@ def _progress_line(snapshot: Snapshot, width: int) -> Line:
         eta = status_text.seconds(snapshot.eta_s) if snapshot.eta_s is not None else "not known yet"
         right += [Span("  ETA ", "label"), Span(eta, "strong" if has_steps else "dim")]
     right.append(Span(" "))
-    if width_of([*left, *right]) > width:
+    if not snapshot.epoch or width_of([*left, *right]) > width:
         left = left[2:]
     return [*left, *bar(share, width - width_of(left) - width_of(right)), *right]
 
 
 def _steps_so_far(snapshot: Snapshot) -> Line:
     """The progress of a run that did not report how many steps it will take."""
-    line: Line = [Span(" step ", "label"), Span(f"{snapshot.steps:,}", "strong")]
+    line: Line = [Span(" step ", "label"), Span(f"{snapshot.steps:,}" if snapshot.steps else "not known", "strong")]
     if snapshot.epoch:
         num_epochs = snapshot.plan.num_epochs if snapshot.plan is not None else 0
         line += [Span("  epoch ", "label"), Span(fmt.epoch_of(snapshot.epoch, num_epochs), "strong")]
