@@ -62,7 +62,7 @@ _DEVICES = re.compile(
     r"(?:on |device[=:]\s?)?\b(?:xla|cuda|cpu|tpu|mps|gpu|npu|hpu|xpu|hip|meta):\d{1,6}", re.IGNORECASE
 )
 _NO_FIGURE = re.compile(
-    r"(?:^|_)(?:best|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over|fold)$"
+    r"(?:^|_)(?:baseline|previous|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over|fold|above|below|than|after|until)$"
 )
 """In names whose numbers are not metrics: those of settings, and phrases that are no names."""
 _FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)
@@ -124,20 +124,19 @@ _CONFIGURATION = re.compile(
     re.IGNORECASE,
 )
 """How settings begin, and parts of JSON over several lines, which are settings or repeat results."""
-_PROSE = re.compile(
-    r"\b(?:better|best(?!\s?[:=_])|improved?|did not|(?:sav(?:ed|ing)|load(?:ed|ing)|resum(?:ed|ing))\b.{0,30}"
-    r"\b(?:model|checkpoints?|weights|to|from))\b",
+_REPEATED = re.compile(
+    rf"(?<![a-z])(?:best|highest|lowest)(?:(?P<pair>[\w@.-]{{0,40}}\s?[:=]\s?|_[\w@.-]{{1,40}}\s)"
+    rf"|(?: [a-z][\w@.-]{{0,20}}){{0,3}}\s?[:=]?\s?){NUMBER}%?(?: \(?(?:at|in|@) (?:epoch|step) \d{{1,9}}\b)?\)?|"
+    r"(?<![a-z])(?:better|best|highest|lowest|improved?|(?:de|in)creased|did not|(?:finished|done|ended) with|"
+    r"(?:sav(?:ed|ing)|load(?:ed|ing)|resum(?:ed|ing))\b.{0,30}\b(?:model|checkpoints?|weights|to|from))\b[^,;|]{0,200}",
     re.IGNORECASE,
 )
-"""On lines that report about values of lines before."""
-_BEST_BEHIND = re.compile(
-    r"(?<=\.)(\d{1,20}%?\)?)[\s,;|/([-]{1,4}best(?!\s?[:=_])(?: [a-z][\w@.-]{0,12}){0,3}"
-    r"\s?[:=]?\s?\d{1,20}(?:\.\d{1,20})?%?(?: (?:at|in|@) epoch \d{1,9})?\)?",
-    re.IGNORECASE,
-)
-"""The best value so far behind a new one: `acc 0.81 best 0.84`, `acc 81.2% (best acc 84.0% at epoch 3)`."""
+"""What repeats values of lines before: the best one so far, as a pair of name and number or in a sentence, and what is
+said of a model that is saved. Behind values of now it ends where they do: `acc 81.2% (best acc 84.0% at epoch 3)`."""
 _OF_EXAMPLES = re.compile(r"(?:test )?(accuracy|loss)[a-z ]{0,30} on the \d{1,9} (test|val)\w{0,7} \w{1,20}", re.I)
 """`Accuracy of the network on the 10000 test images`."""
+_SIGN = re.compile(r"\s{2,80}(?=[:=]\s)|(?<=\s[:=])\s{2,80}")
+"""Blanks that align signs below each other."""
 _DURATION = re.compile(r"(?<![\w.])(?:\d{1,6}(?:ms|[smhd])){1,4}(?!\w)", re.IGNORECASE)
 _NEXT_NUMBER = re.compile(r"\s{1,8}\d{1,20}\.\d")
 _VALID_WORDS = ("val", "valid", "validation")
@@ -191,7 +190,9 @@ class PrintedLine(NamedTuple):
     num_letters_behind: int
     """Those of them behind the last number."""
     is_prose: bool
-    """Whether it reports about values of lines before."""
+    """Whether it reports about values of lines before ..."""
+    has_remark: bool
+    """... or about its own values, behind them, which a line before may have had, too."""
 
 
 def number_of(text: str) -> float:
@@ -242,9 +243,12 @@ def is_configuration(text: str) -> bool:
 
 def taken_apart(text: str) -> PrintedLine:
     """A line without the header of its logger, taken apart."""
-    text = _OF_EXAMPLES.sub(r"\2 \1", _BEST_BEHIND.sub(r"\1", _DEVICES.sub(" ", text)))
+    text = _SIGN.sub(" ", _OF_EXAMPLES.sub(r"\2 \1", _DEVICES.sub(" ", text)))
+    repeated = next((match for match in _REPEATED.finditer(text) if match["pair"] is None), None)
+    text = _REPEATED.sub(lambda match: ";" * len(match[0]), text)
     position, rest = _position(text)
     fields = _fields(rest, not position.is_none)
+    is_prose = repeated is not None and (not fields or repeated.start() < fields[0].start)
     if position.is_none and (leading := _LEADING.match(text)) is not None and fields and fields[0].has_sign:
         position = PrintedPosition(int(leading[1] or leading[2]), None, None, None, is_global=True)
         rest = f"{' ' * (leading.end() - 1)};{rest[leading.end() :]}"
@@ -265,7 +269,14 @@ def taken_apart(text: str) -> PrintedLine:
     num_behind = sum(map(str.isalpha, words[end:]))
     head = _SPACES.sub(" ", _DURATION.sub("", rest[: fields[0].start] if fields else rest)).strip().lower()
     return PrintedLine(
-        position, fields, named, head[:60], sum(map(str.isalpha, plain)), num_behind, _PROSE.search(words) is not None
+        position,
+        fields,
+        named,
+        head[:60],
+        sum(map(str.isalpha, plain)),
+        num_behind,
+        is_prose,
+        has_remark=repeated is not None and not is_prose,
     )
 
 

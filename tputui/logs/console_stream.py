@@ -86,9 +86,11 @@ class Stream:
         self._evaluated: dict[str, LoggedValue] = {}
         """Values of an evaluation that goes on, by tag; those of its last line count."""
         self._evaluated_to = 0
+        """Newest position in it."""
+        self._results: dict[str, LoggedValue] = {}
+        """The newest value of every tag of evaluations, without its time."""
         self._validates = False
         """Whether an evaluation was printed that is not called a test, so that a test is another one."""
-        """Newest position in it."""
         self._templates: dict[str, str] = {}
         """The template of the lines that have a name, by name."""
         self._skips_next = False
@@ -318,6 +320,10 @@ class Stream:
             )
             for field in fields
         ]
+        if line.has_remark:
+            values = [value for value in values if self._results.get(value.tag) != value._replace(t=0.0)]
+        if len(self._results) < _NAMES_MAX:
+            self._results |= {value.tag: value._replace(t=0.0) for value in values}
         is_part = not has_training and position.total is not None and step != position.step
         if not is_part and not self._evaluated:
             return values
