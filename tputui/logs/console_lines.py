@@ -7,11 +7,12 @@ the time to take a line apart is linear in its length.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, form
-from tputui.logs.tags import TagMeaning, meaning_of
+from tputui.logs.tags import TagMeaning, choice_rank, meaning_of
 
 NUMBER = (
     r"[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?|\.\d{1,20}(?:e[-+]?\d{1,4})?"
@@ -221,6 +222,16 @@ def meaning_of_name(name: str) -> TagMeaning:
     return meaning_of(name)
 
 
+def unnamed_results(names: Sequence[str]) -> set[str]:
+    """Those of the names that name no split and are results of the validation that all others, and the first, name:
+    `val loss 0.41 acc 0.86`."""
+    splits = {name: split_of(name) for name in names}
+    named = {meaning_of_name(name).name for name, split in splits.items() if split}
+    if not names or splits[names[0]] != "valid" or "train" in splits.values() or not named.isdisjoint(splits):
+        return set()
+    return {name for name, split in splits.items() if not split and choice_rank(name) is not None}
+
+
 @lru_cache(maxsize=4096)
 def split_of(name: str) -> str:
     """`train` or `valid` if a name says so; else empty."""
@@ -258,6 +269,8 @@ def taken_apart(text: str) -> PrintedLine:
     words = "".join(outside)
     split = _SPLITS.search(words, 0, fields[0].start if fields else len(words))
     named = "" if split is None else "train" if split[1] else "valid"
+    if fields and "train" in (sections := {_section(between) for between in words[: fields[-1].start].split(";")}):
+        named = "train" if len(sections - {""}) > 1 else named
     if not named and _STARRED.match(text) is not None and "/" not in text[:8]:
         named = "valid"
     if not named and position.is_none and fields and not rest[: fields[0].start].strip():
@@ -330,24 +343,47 @@ def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
 
 def _fields(text: str, has_position: bool) -> list[PrintedField]:
     fields: list[PrintedField] = []
+    outer: list[str] = []
     place = 0
     while (match := _FIELD.search(text, place)) is not None:
         field = _field_of(match, has_position, fields[-1].name if fields else "")
-        if field is not None and (field := _told_apart(field, fields, text)) is not None:
+        section = _section(text[fields[-1].end if fields else 0 : match.start()]) or (outer[-1] if outer else "")
+        if field is not None and (field := _told_apart(field, fields, text, section)) is not None:
             place = match.end()
             if field.name in ("speed", "throughput") and (unit := _SPEED_UNIT.match(text, place)) is not None:
                 field, place = field._replace(name=unit[1].lower(), end=unit.end()), unit.end()
             fields.append(field)
+            outer.append(section)
             continue
         # A phrase that is no name may end with one: `number of nan iterations: 0`.
         place = match.end() if field is not None or match[2] else match.start() + len(match[1].split(" ", 1)[0])
+    if len({*outer} - {""}) > 1:
+        # `train: loss 0.5 acc 0.8 | val: loss 0.6 acc 0.7`
+        named = zip(fields, outer, strict=True)
+        return [
+            field._replace(name=f"{section}/{field.name}")
+            if section not in ("", "train") and not split_of(field.name)
+            else field
+            for field, section in named
+        ]
     return fields
 
 
-def _told_apart(field: PrintedField, fields: list[PrintedField], text: str) -> PrintedField | None:
-    """A field whose name another one of the line has: with the word before its bracket, as in `tot_loss[loss=1.3]`."""
-    if all(field.name != other.name for other in fields):
+def _section(text: str) -> str:
+    """The split that the last word for one in a text names."""
+    named = [*_SPLITS.finditer(text)]
+    return "" if not named else "train" if named[-1][1] else "test" if named[-1][2][0] in "tT" else "valid"
+
+
+def _told_apart(field: PrintedField, fields: list[PrintedField], text: str, section: str) -> PrintedField | None:
+    """A field whose name another one of the line has: with the split that it is of, or with the word before its
+    bracket, as in `tot_loss[loss=1.3]`."""
+    names = [other.name for other in fields]
+    if field.name not in names:
         return field
+    section = section or _section(names[-1].replace("_", " "))
+    if section not in ("", "train") and (name := f"{section}/{field.name}") not in names:
+        return field._replace(name=name)
     group = _GROUP.search(text, max(0, field.start - 200), field.start)
     return field._replace(name=f"{group[1].lower()}_{field.name}") if group is not None else None
 

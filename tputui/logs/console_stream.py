@@ -35,6 +35,7 @@ from tputui.logs.console_lines import (
     number_of,
     split_of,
     taken_apart,
+    unnamed_results,
     without_header,
 )
 from tputui.logs.console_progress import NOTHING_REPORTED, PrintedProgress
@@ -181,7 +182,8 @@ class Stream:
             line.split != "train"
             and (self._is_evaluated(line) or (self._in_evaluation and not self._is_training(line)))
         )
-        valid = [field for field in line.fields if split_of(field.name) == "valid"]
+        unnamed = unnamed_results([field.name for field in line.fields])
+        valid = [field for field in line.fields if split_of(field.name) == "valid" or field.name in unnamed]
         trained = [field for field in line.fields if field not in valid]
         if in_evaluation:
             valid, trained = line.fields, []
@@ -439,10 +441,17 @@ class Stream:
         self.progress.enter(epoch)
         if step is not None:
             self.progress.step = step
+        unnamed = unnamed_results([form(name) for name in names if not _is_context(name)])
         # The bar of an evaluation has moved on to its end before the values are printed.
         has_bar = step is None and self._main_bar is not None and any(split_of(form(name)) != "valid" for name in names)
         values = [
-            LoggedValue(self._dict_tag(name, names), self.progress.step, t, value, self.progress.epoch)
+            LoggedValue(
+                f"valid/{name}" if form(name) in unnamed else self._dict_tag(name, names),
+                self.progress.step,
+                t,
+                value,
+                self.progress.epoch,
+            )
             for name, value in pairs
             if not _is_context(name)
         ]
