@@ -60,8 +60,8 @@ _NAMED_POINT = re.compile(r"\w['\"]?[=: ]\s?['\"]?[-+]?\d{1,20}\.\d{1,20}(?![\w.
 
 
 def plain(text: str) -> str:
-    """The text without escape sequences and control characters; tabs and line breaks are blanks."""
-    return _ESCAPES.sub("", text.replace("\t", " ").replace("\n", " ")).rstrip()
+    """The text without escape sequences and control characters; tabs are two blanks, line breaks one."""
+    return _ESCAPES.sub("", text.replace("\t", "  ").replace("\n", " ")).rstrip()
 
 
 def with_decimal_points(text: str, *, is_usual: bool) -> tuple[str, bool]:

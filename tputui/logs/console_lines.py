@@ -21,7 +21,7 @@ NUMBER = (
 _UNIT = r"\s?(?:[kmgt]i?b|[mun]?s|secs?|seconds|m|min|minutes|h|hours|days)(?![\w/])"
 END = rf"(?![\w:/]|\.\w|-\d|,\d|{_UNIT})"
 """After a number: not a time, a version, a path, a date, a fraction, or a number of seconds or bytes."""
-_MEAN = rf"\s{{0,3}}\(\s{{0,8}}({NUMBER})%?\s?\)"
+_MEAN = rf"\s{{0,3}}\(\s{{0,8}}(?!\+)({NUMBER})%?\s?\)"
 """The mean behind a value of a meter: `6.91 (7.07)`."""
 _WORD = r"[a-z_][^\s:=|,;\[\]{}<>()\"*]{0,60}"
 _FIELD = re.compile(
@@ -37,14 +37,18 @@ _FIELD = re.compile(
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 _KNOWN_WORDS = (
     r"loss(?:es)?|lr|learning|learn|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|rouge|f1|auc|mae|mse|rmse|l1|l2|"
-    r"logloss|m?iou|dice|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|xent|nll|gnorm|norm|"
+    r"logloss|cost|m?iou|dice|pearson|spearman|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|xent|nll|gnorm|norm|"
     r"score|err(?:or)?|precision|recall|rewards?|returns?|mfu|tps|wps|ups|sps|fps|ips|rate|throughput|per_s|scale|"
     r"temperature|momentum|wd|time|data|metric|episode|[dg]"
 )
 _KNOWN = re.compile(
     rf"(?:.{{0,60}}[^a-z])?(?:{_KNOWN_WORDS})(?:[^a-z].{{0,60}})?|.{{0,60}}(?:loss|acc|/s(?:ec)?)", re.IGNORECASE
 )
-_LOSS_OR_SCORE = re.compile(r"loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|f1|auc)(?![a-z])", re.IGNORECASE)
+_LOSS_OR_SCORE = re.compile(
+    r"(?!.{0,60}[_ ](?:weight|scale|coeff?|factor|window|threshold|target|ratio|type|fn|min|max)s?$)"
+    r".{0,60}(?:loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|f1|auc)(?![a-z]))",
+    re.IGNORECASE,
+)
 _RATE = re.compile(r".*(?:/s(?:ec)?|per_sec(?:ond)?|per_s|[twsufi]ps|throughput)(?:[^a-z].*)?", re.IGNORECASE)
 _SPEED_UNIT = re.compile(
     rf"\s?([a-z]{{1,20}}/s(?:ec(?:ond)?)?)(?![\w=:])(?:\s{{1,3}}{NUMBER} [a-z]{{1,20}}/s(?:ec(?:ond)?)?(?![\w=:]))*",
@@ -56,7 +60,7 @@ _NOT_METRICS = {
     "version", "line", "exit_code", "code", "id", "node", "host", "thread", "core", "worker", "eta", "date", "warning",
     "error_code", "errno", "status", "epochs", "steps", "it", "batch", "http", "https", "localhost", "job",
     "num_epochs", "max_steps", "total_steps", "max_epochs", "batch_size", "num_examples", "num_timesteps", "episode",
-    "round", "took",
+    "round", "took", "run", "trial", "fold",
 }  # fmt: skip
 """Names in the form of `rows.form` whose numbers are not metrics."""
 _DEVICES = re.compile(
@@ -74,18 +78,18 @@ _SHORT = r"\d{1,6}(?:\.\d{1,3})?(?:k|(?-i:M))(?!\w)"
 """`12k`, `1.5M`."""
 _PERCENT = r"\s{0,2}(?:\(\s{0,3}\d{1,3}(?:\.\d{1,3})?%\s?\))?"
 _EPOCH = re.compile(
-    r"(?<![\w./-])(?<!per )(?:epoch|ep(?=\s{0,4}\d{1,9}/))"
+    r"(?<![\w./-])(?<!per )(?:epoch|ep\.|ep(?=\s{0,4}\d{1,9}/))"
     r"\s{0,2}(\(\w{1,12}\)\s{0,3})?[:=#]?\s{0,4}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)"
     r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)",
     re.IGNORECASE,
 )
 _STEP = re.compile(
     r"(?<![\w./-])(?<!per )(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iters?|it|batch|update|"
-    rf"num_updates|episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
+    rf"num_updates|up\.|episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
     rf"(?:\s?(?:/|of)\s{{0,6}}({_SHORT}|{_COUNT}))?(?!\w|\.\d|,\d){_PERCENT}\s?[\])]?",
     re.IGNORECASE,
 )
-_GLOBAL = re.compile(r"step|iteration|update|timesteps", re.IGNORECASE)
+_GLOBAL = re.compile(r"step|iteration|update|up\.|timesteps", re.IGNORECASE)
 """In the word for a position that counts the steps of training, also on a line of an evaluation."""
 _STEPS_FIRST = re.compile(r"\s{0,4}(steps)\s?[:=]\s{0,4}(\d{1,18})()(?=[\s,|])", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(
@@ -101,12 +105,13 @@ _LEADING = re.compile(r"\s{0,4}(?:\[(\d{1,12})\]|(\d{1,12}):)\s{1,4}(?=[a-z])", 
 _HEADER = re.compile(
     r"(?:.{0,110}?\b(?:INFO|DEBUG|WARNING|SUCCESS|NOTICE)\b(?:[|:][^\[\]\s]{1,60}\]:? )?[\s:|\]>-]{0,12}"
     r"(?:[\w.]{1,60}:[\w<>.]{1,60}:\d{1,6} - |"
-    r"tensorflow:|root:|__main__:)?|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9} [\w.-]{1,60}:\d{1,6}\] ?|"
+    r"tensorflow:|root:|__main__:|__\w{1,20}__ - |\w{1,40}(?:\.\w{1,40}){1,6} - )?"
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9} [\w.-]{1,60}:\d{1,6}\] ?|"
     r"\s?\[[^\]]{0,40}\d\d:\d\d:\d\d[^\]]{0,60}\]:? ?|[a-z_]\w{0,40}(?:\.\w{1,40}){1,4} - )"
 )
 """What loggers write before a message: time, level, name and place."""
 _SPLITS = re.compile(
-    r"(?<![a-z_.])(?:(train(?:ing|_inner)?)|(val(?:id(?:ation|ate|ating)?)?|eval(?:uat(?:e|ion|ing))?|test(?:ing)?|dev))"
+    r"(?<![a-z_.])(?:(train(?:ing|_inner)?)|(val(?:id(?:ation|ate|ating)?)?|eval(?:uat(?:e|ion|ing))?|test(?:ing)?|dev|(?-i:CV)))"
     r"(?![a-z_./=])",
     re.IGNORECASE,
 )
@@ -208,7 +213,7 @@ def is_known(name: str) -> bool:
 
 def is_loss_or_score(name: str) -> bool:
     """Whether a name is certainly that of a metric, on a line without step or epoch."""
-    return _LOSS_OR_SCORE.search(name) is not None
+    return _LOSS_OR_SCORE.match(name) is not None
 
 
 def is_rate(name: str) -> bool:
@@ -258,9 +263,14 @@ def taken_apart(text: str) -> PrintedLine:
     repeated = next((match for match in _REPEATED.finditer(text) if match["pair"] is None), None)
     text = _REPEATED.sub(lambda match: ";" * len(match[0]), text)
     position, rest = _position(text)
-    fields = _fields(rest, not position.is_none)
+    leading = _LEADING.match(text) if position.is_none else None
+    fields = _fields(rest, leading is not None or not position.is_none)
     is_prose = repeated is not None and (not fields or repeated.start() < fields[0].start)
-    if position.is_none and (leading := _LEADING.match(text)) is not None and fields and fields[0].has_sign:
+    if (
+        leading is not None
+        and fields
+        and (fields[0].has_sign or fields[0].start <= leading.end() < fields[0].end == len(rest))
+    ):
         position = PrintedPosition(int(leading[1] or leading[2]), None, None, None, is_global=True)
         rest = f"{' ' * (leading.end() - 1)};{rest[leading.end() :]}"
     outside = list(rest)

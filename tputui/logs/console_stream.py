@@ -44,7 +44,7 @@ from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, LoggedValue, form, step_nu
 from tputui.logs.tags import choice_rank, is_test
 
 _TEST_HEAD = re.compile(r"test(?:ing)?\b")
-_VALIDATION_HEAD = re.compile(r"val(?:id\w{0,7})?\b")
+_VALIDATION_HEAD = re.compile(r"val(?:id\w{0,7})?\b|dev\b")
 _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
 _XLA_DEVICE = re.compile(
     r"(?<!\w)(?:Device=(?:xla|tpu):|(?<=training on )xla:)(\d{1,6})(?:/(\d{1,6}))?(?!\w)", re.IGNORECASE
@@ -375,7 +375,7 @@ class Stream:
         if epoch is not None:
             self.progress.enter(float(epoch.group(1)), int(epoch.group(2)) if epoch.group(2) else None)
         pairs = [(name, value) for name, value in pairs if form(name) != "v_num" and not _is_context(name)]
-        split = BAR_SPLIT.match(label)
+        split = BAR_SPLIT.search(label)
         is_validation = split is not None and split.group(1).lower() != "train"
         if not pairs or _SANITY in label.lower():
             return []
