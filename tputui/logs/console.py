@@ -10,6 +10,7 @@ the time to parse a line is linear in its length.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tputui.logs.console_lines import is_known
 from tputui.logs.console_progress import NOTHING_REPORTED
@@ -159,12 +160,15 @@ class ConsoleParser:
         return self.num_ranks > 1 and "" in self._ranks and self._ranks[""].progress.has_repeats
 
     @property
-    def totals(self) -> dict[str, int]:
-        """Steps and epochs of the whole training, as far as they are printed, under the names of a configuration."""
+    def config(self) -> dict[str, Any]:
+        """Steps and epochs of the whole training and the metric of the best epoch, as far as they are printed, under
+        the names of a configuration."""
         ranks = [rank.progress for rank in self._ranks.values()]
         steps = next((rank.total_steps for rank in ranks if rank.total_steps), None)
         epochs = next((rank.epochs for rank in ranks if rank.epochs), None)
-        return {name: number for name, number in (("total_steps", steps), ("total_epochs", epochs)) if number}
+        chosen = next(({"monitor": rank.chosen} for rank in self._ranks.values() if rank.chosen), None)
+        names = {"total_steps": steps, "total_epochs": epochs, "checkpoint": chosen}
+        return {name: value for name, value in names.items() if value}
 
     def finish(self) -> list[LoggedValue]:
         """The values that waited for further lines, at the end of the output."""

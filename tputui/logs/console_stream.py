@@ -57,6 +57,12 @@ _HINTS = (
 )  # fmt: skip
 """What every line with metrics contains, in lower case, except for those that begin with a number, and evaluations."""
 _BEGINNING = re.compile(r"\s{0,9}(?:\[\s{0,8}\d{1,12}\s?[\]/]|\d{1,12}: |\* )")
+_KEEPS = re.compile(
+    r"(?<![a-z])(?:best|improved|(?:de|in)creased)\b.{0,200}\bsav(?:e|ed|ing)\b|\bsav(?:e|ed|ing)\b.{0,200}\bbest\b|"
+    r"\bnew best\b",
+    re.IGNORECASE,
+)
+_LETTERS = re.compile(r"[a-z]+")
 _SANITY = "sanity"
 _LETTERS_MAX = 24
 """Letters that are part of neither names nor positions, on a line without a position, at most ..."""
@@ -90,6 +96,8 @@ class Stream:
         """Newest position in it."""
         self._results: dict[str, LoggedValue] = {}
         """The newest value of every tag of evaluations, without its time."""
+        self.chosen = ""
+        """The metric by which the script says that it keeps its best model; empty if it does not."""
         self._validates = False
         """Whether an evaluation was printed that is not called a test, so that a test is another one."""
         self._templates: dict[str, str] = {}
@@ -173,6 +181,8 @@ class Stream:
         line = taken_apart(text)
         if core_step is not None:
             line = line._replace(position=line.position._replace(step=core_step))
+        if (line.is_prose or line.has_remark) and _KEEPS.search(text) is not None:
+            self._choose(text)
         if not line.fields:
             return self._of_position(line, text)
         if not self._has_metrics(line):
@@ -193,6 +203,15 @@ class Stream:
         if valid:
             values += self._of_evaluation(line, valid, bool(trained), suffix, t)
         return values
+
+    def _choose(self, text: str) -> None:
+        """Takes the metric of a best model that is kept, if the line names one of those that were printed."""
+        named = " ".join(_LETTERS.findall(text.lower()))
+        metrics = {meaning_of_name(tag).name for tag in self._results}
+        ranks = {name: choice_rank(name) for name in metrics if " ".join(_LETTERS.findall(name)) in named}
+        chosen = [name for name, rank in ranks.items() if rank is not None]
+        if len(chosen) == 1 and (choice_rank(self.chosen) or 99) > (ranks[chosen[0]] or 0):
+            self.chosen = chosen[0]
 
     def _has_metrics(self, line: PrintedLine) -> bool:
         """Whether a line has metrics and little else."""

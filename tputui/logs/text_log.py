@@ -41,8 +41,8 @@ class TextLogReader(LineLog):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The totals that are printed."""
-        return self._parser.totals
+        """What is printed of it."""
+        return self._parser.config
 
     def read(self) -> list[LoggedValue]:
         return super().read() or self._parser.finish()
