@@ -23,7 +23,7 @@ LINE_CHARS_MAX = 4_096
 _ESCAPES = re.compile(r"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
 _RANK_WORDS = ("rank", "default", "trainer", "worker", "replica", "core", "device", "gpu", "cuda", "tpu")
 _RANK_WORD = rf"(?:(?:global|local)[ _]?)?(?:{'|'.join(_RANK_WORDS)})"
-_RANK_BRACKETED = re.compile(rf"[\[(<]{_RANK_WORD}[ _:#=]{{0,2}}(\d{{1,5}})[\])>]:?\s?", re.IGNORECASE)
+_RANK_BRACKETED = re.compile(rf"[\[(<](?!trainer:){_RANK_WORD}[ _:#=]{{0,2}}(\d{{1,5}})[\])>]:?\s?", re.IGNORECASE)
 """torchrun's `[default0]:`, torch's `[rank0]: `, accelerate's `[RANK 0] ` behind a log header, `[GPU0] `."""
 _RANK_HEADER_CHARS_MAX = 120
 _RANK_FIRST = re.compile(rf"\s{{0,4}}{_RANK_WORD}[ _:#=]?\s?(\d{{1,5}})\s?[:|>,-]\s", re.IGNORECASE)

@@ -18,7 +18,7 @@ NUMBER = (
     r"[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?|\.\d{1,20}(?:e[-+]?\d{1,4})?"
     r"|nan|inf(?:inity)?)"
 )
-_UNIT = r"\s?(?:[kmgt]i?b|[mun]?s|secs?|seconds|m|min|minutes|h|hours|days)(?![\w/])"
+_UNIT = r"\s?(?:[kmgt]i?b|[mun]?s|secs?|seconds|m|min|minutes?|h|hours|days)(?![\w/])"
 END = rf"(?![\w:/]|\.\w|-\d|,\d|{_UNIT})"
 """After a number: not a time, a version, a path, a date, a fraction, or a number of seconds or bytes."""
 _MEAN = rf"\s{{0,3}}\(\s{{0,8}}(?!\+)({NUMBER})%?\s?\)"
@@ -80,7 +80,7 @@ _PERCENT = r"\s{0,2}(?:\(\s{0,3}\d{1,3}(?:\.\d{1,3})?%\s?\))?"
 _EPOCH = re.compile(
     r"(?<![\w./-])(?<!per )(?:epoch|ep\.|ep(?=\s{0,4}\d{1,9}/))"
     r"\s{0,2}(\(\w{1,12}\)\s{0,3})?[:=#]?\s{0,4}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)"
-    r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)",
+    r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)|(?<![\w./-])(\d{1,9})epoch(?![a-z])",
     re.IGNORECASE,
 )
 _STEP = re.compile(
@@ -91,6 +91,8 @@ _STEP = re.compile(
 )
 _GLOBAL = re.compile(r"step|iteration|update|up\.|timesteps", re.IGNORECASE)
 """In the word for a position that counts the steps of training, also on a line of an evaluation."""
+_BATCHES_TO = re.compile(r"(?<![\w.])\d{1,18}-(\d{1,18})(?=batch)")
+"""`51-100batch`"""
 _STEPS_FIRST = re.compile(r"\s{0,4}(steps)\s?[:=]\s{0,4}(\d{1,18})()(?=[\s,|])", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(
     r"\[\s{0,8}(\d{1,9})(?:\s?/\s?(\d{1,9}))?\s?\]\s{0,4}\[\s{0,8}(\d{1,18})\s?/\s{0,8}(\d{1,18})\s?\]"
@@ -279,7 +281,7 @@ def taken_apart(text: str) -> PrintedLine:
     words = "".join(outside)
     split = _SPLITS.search(words, 0, fields[0].start if fields else len(words))
     named = "" if split is None else "train" if split[1] else "valid"
-    if fields and "train" in (sections := {_section(between) for between in words[: fields[-1].start].split(";")}):
+    if fields and "train" in (sections := {split_between(between) for between in words[: fields[-1].start].split(";")}):
         named = "train" if len(sections - {""}) > 1 else named
     if not named and _STARRED.match(text) is not None and "/" not in text[:8]:
         named = "valid"
@@ -322,11 +324,12 @@ def _position(text: str) -> tuple[PrintedPosition, str]:
         step, total = int(two[3]), int(two[4])
         cuts.append(two.span())
     elif (named := _EPOCH.search(text)) is not None:
-        epoch, epochs = float(named[2]), int(named[3]) if named[3] else None
+        epoch, epochs = float(named[2] or named[4]), int(named[3]) if named[3] else None
         cuts.append((named.end(1) if named[1] else named.start(), named.end()))
     elif (leading := _SPLIT_AND_EPOCH.search(text)) is not None:
         epoch = float(leading[1])
         cuts.append(leading.span())
+    text = _BATCHES_TO.sub(r"batch \1 ;", text) if epoch is not None and "batch" in text else text
     counted = _STEPS_FIRST.match(text) or _STEP.search(text)
     if counted is not None and (step is None or "update" in counted[1].lower()):
         step, total = _count_of(counted[2]), _count_of(counted[3]) if counted[3] else None
@@ -357,7 +360,7 @@ def _fields(text: str, has_position: bool) -> list[PrintedField]:
     place = 0
     while (match := _FIELD.search(text, place)) is not None:
         field = _field_of(match, has_position, fields[-1].name if fields else "")
-        section = _section(text[fields[-1].end if fields else 0 : match.start()]) or (outer[-1] if outer else "")
+        section = split_between(text[fields[-1].end if fields else 0 : match.start()]) or (outer[-1] if outer else "")
         if field is not None and (field := _told_apart(field, fields, text, section)) is not None:
             place = match.end()
             if field.name in ("speed", "throughput") and (unit := _SPEED_UNIT.match(text, place)) is not None:
@@ -379,7 +382,7 @@ def _fields(text: str, has_position: bool) -> list[PrintedField]:
     return fields
 
 
-def _section(text: str) -> str:
+def split_between(text: str) -> str:
     """The split that the last word for one in a text names."""
     named = [*_SPLITS.finditer(text)]
     return "" if not named else "train" if named[-1][1] else "test" if named[-1][2][0] in "tT" else "valid"
@@ -391,7 +394,7 @@ def _told_apart(field: PrintedField, fields: list[PrintedField], text: str, sect
     names = [other.name for other in fields]
     if field.name not in names:
         return field
-    section = section or _section(names[-1].replace("_", " "))
+    section = section or split_between(names[-1].replace("_", " "))
     if section not in ("", "train") and (name := f"{section}/{field.name}") not in names:
         return field._replace(name=name)
     group = _GROUP.search(text, max(0, field.start - 200), field.start)
@@ -412,7 +415,9 @@ def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedF
         if match[1].count(" ") > 2 or not (is_known(name) or is_number or name.startswith("valid/")):
             return None
     value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)
-    return PrintedField(name, value, number_of(match[6]) if match[6] else None, match.start(), match.end(), has_sign)
+    mean = number_of(match[6]) if match[6] else None
+    mean = None if mean is not None and mean < 0 < value else mean  # That is a change.
+    return PrintedField(name, value, mean, match.start(), match.end(), has_sign)
 
 
 @lru_cache(maxsize=4096)

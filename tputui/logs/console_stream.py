@@ -33,6 +33,7 @@ from tputui.logs.console_lines import (
     is_rate,
     meaning_of_name,
     number_of,
+    split_between,
     split_of,
     taken_apart,
     unnamed_results,
@@ -63,6 +64,10 @@ _KEEPS = re.compile(
     re.IGNORECASE,
 )
 _LETTERS = re.compile(r"[a-z]+")
+_LABEL = re.compile(
+    r"(?:(?:INFO|DEBUG):)?(?:(?:train|eval|valid|val|test|dev)\w{0,10}(?: (?:metrics|results?))?)?[\s:>|-]{0,8}"
+)
+"""What stands before a dictionary of metrics."""
 _SANITY = "sanity"
 _LETTERS_MAX = 24
 """Letters that are part of neither names nor positions, on a line without a position, at most ..."""
@@ -103,6 +108,8 @@ class Stream:
         self._templates: dict[str, str] = {}
         """The template of the lines that have a name, by name."""
         self._skips_next = False
+        self._is_listed = False
+        """Whether the line before was a metric alone, so that a pair below it is one, too."""
         self._shown = ShownValues()
         self._keras = ShownStates(None)
         self._main_bar: int | None = None
@@ -139,7 +146,7 @@ class Stream:
             return self._of_rich_metrics(text[more.end() :], t, *self._rich)
         waiting, self._waiting = self._waiting, []
         if text.endswith("}") and (start := text.find("{")) >= 0 and _is_header(text[:start]):
-            return waiting + self._of_dict(text[start:], t)
+            return waiting + self._of_dict(text[start:], t, split_between(text[:start]))
         if "/" in text and (keras := KERAS.match(text)) is not None:
             return waiting + self._of_keras(keras, text, t)
         return waiting + self._of_text(text, t, is_mixed)
@@ -159,7 +166,7 @@ class Stream:
                 return self._of_row(row, t)
             if _DIGIT.search(text) is None:
                 return self._of_heading(text)
-        if not (self._in_evaluation or self._evaluates) and _BEGINNING.match(text) is None:
+        if not (self._in_evaluation or self._evaluates or self._is_listed) and _BEGINNING.match(text) is None:
             lowered = text.lower()
             if not any(hint in lowered for hint in _HINTS):
                 return []
@@ -167,7 +174,7 @@ class Stream:
 
     def _of_heading(self, text: str) -> list[LoggedValue]:
         """Takes a line without numbers: it may begin an evaluation."""
-        message = without_header(text)
+        message, self._is_listed = without_header(text), False
         self._skips_next = message.endswith("best iteration is:")
         if len(message) <= 120 and HEADING.match(message) is not None:
             self._in_evaluation = True
@@ -184,9 +191,13 @@ class Stream:
         if (line.is_prose or line.has_remark) and _KEEPS.search(text) is not None:
             self._choose(text)
         if not line.fields:
+            self._is_listed = False
             return self._of_position(line, text)
-        if not self._has_metrics(line):
+        is_pair = len(line.fields) == 1 and line.fields[0].has_sign and line.position.is_none and not line.num_letters
+        self._is_listed = self._has_metrics(line) or (is_pair and self._is_listed and not line.is_prose)
+        if not self._is_listed:
             return []
+        self._is_listed = is_pair
         suffix = core or self.suffix
         in_evaluation = line.split == "valid" or (
             line.split != "train"
@@ -266,7 +277,7 @@ class Stream:
             values = self._end_evaluation()
             self.progress.enter(line.position.epoch, line.position.epochs)
             return values
-        elif line.position.is_global and line.num_letters == 0:
+        elif line.position.is_global and line.num_letters <= (_HEADER_LETTERS_MAX if line.position.total else 0):
             values = self._end_evaluation()
             self.progress.advance(self.suffix, line.position)  # `STEP: 5` above its values.
             return values
@@ -286,7 +297,7 @@ class Stream:
             step = self.progress.step_of(suffix, position)
         else:
             step = self.progress.advance(suffix, position, is_mixed=is_mixed)
-        is_mean = position.step is None and self.progress.step is not None
+        is_mean = position.step is None and self.progress.step is not None and not self._is_listed
         return values + [
             LoggedValue(
                 self._tag(field.name, line, is_sum, suffix),
@@ -449,7 +460,7 @@ class Stream:
         waiting, self._waiting = self._waiting, []
         return [value._replace(step=position) for value in waiting]
 
-    def _of_dict(self, text: str, t: float) -> list[LoggedValue]:
+    def _of_dict(self, text: str, t: float, split: str) -> list[LoggedValue]:
         pairs = [(match.group(2), number_of(match.group(4))) for match in _DICT_PAIR.finditer(text)]
         names = [name for name, _ in pairs]
         if not any(_is_context(name) or is_loss_or_score(name) for name in names):
@@ -461,6 +472,8 @@ class Stream:
         if step is not None:
             self.progress.step = step
         unnamed = unnamed_results([form(name) for name in names if not _is_context(name)])
+        if split in ("valid", "test"):
+            unnamed = {form(name) for name in names if not split_of(form(name))}
         # The bar of an evaluation has moved on to its end before the values are printed.
         has_bar = step is None and self._main_bar is not None and any(split_of(form(name)) != "valid" for name in names)
         values = [
@@ -524,7 +537,7 @@ def without_core(text: str) -> tuple[str, str, int | None]:
 
 def _is_header(text: str) -> bool:
     """Whether what is before a dictionary is at most the header of a logger."""
-    return not without_header(text).removesuffix(">> ").strip() or text.endswith(" >> ")
+    return _LABEL.fullmatch(without_header(text).strip()) is not None or text.endswith(" >> ")
 
 
 def _is_validation(name: str) -> bool:

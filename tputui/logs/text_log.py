@@ -12,7 +12,7 @@ from tputui.logs.growing import LineLog
 from tputui.logs.rows import LoggedValue
 
 SUFFIXES = ("", ".log", ".txt", ".out", ".err", ".stdout", ".stderr")
-_VALUES_MIN = 4
+_VALUES_MIN = 2
 """Values with a step or an epoch in the beginning of a file that make it a log."""
 _TIME = re.compile(r"[\s\[(]{0,4}(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
 
