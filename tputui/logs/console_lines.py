@@ -123,6 +123,8 @@ HEADING = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a line that begins an evaluation."""
+_SPLIT_ALONE = re.compile(rf" (?:train|val|valid|validation|test)(?: loss)? {NUMBER}", re.IGNORECASE)
+"""What follows the step on lines like `10: val 4.91`."""
 _STARRED = re.compile(r"\s{0,4}\*\s")
 _TEXT_VALUE = re.compile(r"=\s?(?!nan|inf)(?:['\"/A-Za-z\[(]|,)", re.IGNORECASE)
 """Texts as values, of which a line of metrics has at most one."""
@@ -135,12 +137,13 @@ _CONFIGURATION = re.compile(
 _REPEATED = re.compile(
     rf"(?<![a-z])(?:best|highest|lowest)(?:(?P<pair>[\w@.-]{{0,40}}\s?[:=]\s?|_[\w@.-]{{1,40}}\s)"
     rf"|(?: [a-z][\w@.-]{{0,20}}){{0,3}}\s?[:=]?\s?){NUMBER}%?(?: \(?(?:at|in|@) (?:epoch|step) \d{{1,9}}\b)?\)?|"
-    r"(?<![a-z])(?:better|best|highest|lowest|improved?|(?:de|in)creased|did not|(?:finished|done|ended) with|"
+    r"(?<![a-z])(?:better|best|target acc\w*|highest|lowest|improved?|(?:de|in)creased|did not|"
+    r"(?:finished|done|ended|saved) with|"
     r"(?:sav(?:ed|ing)|load(?:ed|ing)|resum(?:ed|ing))\b.{0,30}\b(?:model|checkpoints?|weights|to|from))\b[^,;|]{0,200}",
     re.IGNORECASE,
 )
-"""What repeats values of lines before: the best one so far, as a pair of name and number or in a sentence, and what is
-said of a model that is saved. Behind values of now it ends where they do: `acc 81.2% (best acc 84.0% at epoch 3)`."""
+"""What repeats values of lines before: the best so far, as a pair or in a sentence, and what is said of a model that is
+saved. Behind values of now it ends where they do: `acc 81.2% (best acc 84.0% at epoch 3)`."""
 _OF_EXAMPLES = re.compile(r"(?:test )?(accuracy|loss)[a-z ]{0,30} on the \d{1,9} (test|val)\w{0,7} \w{1,20}", re.I)
 """`Accuracy of the network on the 10000 test images`."""
 _SIGN = re.compile(r"\s{2,80}(?=[:=]\s)|(?<=\s[:=])\s{2,80}")
@@ -268,11 +271,7 @@ def taken_apart(text: str) -> PrintedLine:
     leading = _LEADING.match(text) if position.is_none else None
     fields = _fields(rest, leading is not None or not position.is_none)
     is_prose = repeated is not None and (not fields or repeated.start() < fields[0].start)
-    if (
-        leading is not None
-        and fields
-        and (fields[0].has_sign or fields[0].start <= leading.end() < fields[0].end == len(rest))
-    ):
+    if leading is not None and fields and (fields[0].has_sign or _SPLIT_ALONE.fullmatch(text, leading.end() - 1)):
         position = PrintedPosition(int(leading[1] or leading[2]), None, None, None, is_global=True)
         rest = f"{' ' * (leading.end() - 1)};{rest[leading.end() :]}"
     outside = list(rest)
@@ -285,24 +284,12 @@ def taken_apart(text: str) -> PrintedLine:
         named = "train" if len(sections - {""}) > 1 else named
     if not named and _STARRED.match(text) is not None and "/" not in text[:8]:
         named = "valid"
-    if not named and position.is_none and fields and not rest[: fields[0].start].strip():
-        # `val Loss: 0.38 Acc: 0.84` is of the validation as a whole.
-        first = _SPLITS.match(fields[0].name.replace("_", " "))
-        named = "" if first is None or " " not in rest[fields[0].start :].lstrip() else "train" if first[1] else "valid"
-    plain = _SPLITS.sub("", words)
     end = fields[-1].end if fields else 0
     num_behind = sum(map(str.isalpha, words[end:]))
     head = _SPACES.sub(" ", _DURATION.sub("", rest[: fields[0].start] if fields else rest)).strip().lower()
-    return PrintedLine(
-        position,
-        fields,
-        named,
-        head[:60],
-        sum(map(str.isalpha, plain)),
-        num_behind,
-        is_prose,
-        has_remark=repeated is not None and not is_prose,
-    )
+    has_remark = repeated is not None and not is_prose
+    num_letters = sum(map(str.isalpha, _SPLITS.sub("", words)))
+    return PrintedLine(position, fields, named, head[:60], num_letters, num_behind, is_prose, has_remark)
 
 
 def _count_of(text: str) -> int:
@@ -372,12 +359,11 @@ def _fields(text: str, has_position: bool) -> list[PrintedField]:
         place = match.end() if field is not None or match[2] else match.start() + len(match[1].split(" ", 1)[0])
     if len({*outer} - {""}) > 1:
         # `train: loss 0.5 acc 0.8 | val: loss 0.6 acc 0.7`
-        named = zip(fields, outer, strict=True)
         return [
-            field._replace(name=f"{section}/{field.name}")
-            if section not in ("", "train") and not split_of(field.name)
-            else field
-            for field, section in named
+            field
+            if section in ("", "train") or split_of(field.name)
+            else field._replace(name=f"{section}/{field.name}")
+            for field, section in zip(fields, outer, strict=True)
         ]
     return fields
 
@@ -403,6 +389,8 @@ def _told_apart(field: PrintedField, fields: list[PrintedField], text: str, sect
 
 def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedField | None:
     name, has_sign, number = _name_of(match[1]), match[2] is not None, match[3] or match[4]
+    if name in _VALID_WORDS and "." not in number:
+        return None  # `validation: 128 batches`
     if name in _VALID_WORDS:
         # `loss train 0.85 valid 0.91`
         name = f"valid/{before.removesuffix('_train') if before.endswith('_train') else name}"
@@ -412,7 +400,8 @@ def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedF
         if "." not in number and _NEXT_NUMBER.match(match.string, match.end()) is not None:
             return None  # `loss 10 0.512`: a position, and the value.
         is_number = has_position and "." in number
-        if match[1].count(" ") > 2 or not (is_known(name) or is_number or name.startswith("valid/")):
+        is_phrase = match[1].count(" ") > 2 or " of " in match[1]
+        if is_phrase or not (is_known(name) or is_number or name.startswith("valid/")):
             return None
     value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)
     mean = number_of(match[6]) if match[6] else None

@@ -58,11 +58,7 @@ _HINTS = (
 )  # fmt: skip
 """What every line with metrics contains, in lower case, except for those that begin with a number, and evaluations."""
 _BEGINNING = re.compile(r"\s{0,9}(?:\[\s{0,8}\d{1,12}\s?[\]/]|\d{1,12}: |\* )")
-_KEEPS = re.compile(
-    r"(?<![a-z])(?:best|improved|(?:de|in)creased)\b.{0,200}\bsav(?:e|ed|ing)\b|\bsav(?:e|ed|ing)\b.{0,200}\bbest\b|"
-    r"\bnew best\b",
-    re.IGNORECASE,
-)
+_KEEPS = re.compile(r"new best|improved|creased|best.{0,200}sav|sav.{0,200}best")
 _LETTERS = re.compile(r"[a-z]+")
 _LABEL = re.compile(
     r"(?:(?:INFO|DEBUG):)?(?:(?:train|eval|valid|val|test|dev)\w{0,10}(?: (?:metrics|results?))?)?[\s:>|-]{0,8}"
@@ -77,7 +73,9 @@ _LETTERS_BEHIND_MAX = 24
 """... and behind the last number."""
 _HEADER_LETTERS_MAX = 20
 """Letters of a line that has an epoch and nothing else, such as `Epoch 3/10`, besides it."""
-_SETTINGS = re.compile(r"(?:^|_)(?:num|number|parameters|params|steps)(?:_|$)")
+_SETTINGS = re.compile(
+    r"(?:^|_)(?:num|number|parameters|params|steps)(?:_|$)|_(?:weight|threshold|window|factor|target|ratio)$"
+)
 """In names that are not metrics on a line without a position."""
 _NAMES_MAX = 4_096
 _SPLIT_WORDS = re.compile(r"\b(?:train(?:ing)?(?:_inner)?|epoch|end|of|step|iter|iteration|on)\b")
@@ -188,12 +186,13 @@ class Stream:
         line = taken_apart(text)
         if core_step is not None:
             line = line._replace(position=line.position._replace(step=core_step))
-        if (line.is_prose or line.has_remark) and _KEEPS.search(text) is not None:
-            self._choose(text)
+        if (line.is_prose or line.has_remark) and _KEEPS.search(lowered := text.lower()) is not None:
+            self._choose(lowered)
         if not line.fields:
             self._is_listed = False
             return self._of_position(line, text)
         is_pair = len(line.fields) == 1 and line.fields[0].has_sign and line.position.is_none and not line.num_letters
+        is_pair = is_pair and not text[:1].isalnum()  # A block is indented, or has a bar in front.
         self._is_listed = self._has_metrics(line) or (is_pair and self._is_listed and not line.is_prose)
         if not self._is_listed:
             return []
@@ -217,7 +216,7 @@ class Stream:
 
     def _choose(self, text: str) -> None:
         """Takes the metric of a best model that is kept, if the line names one of those that were printed."""
-        named = " ".join(_LETTERS.findall(text.lower()))
+        named = " ".join(_LETTERS.findall(text))
         metrics = {meaning_of_name(tag).name for tag in self._results}
         ranks = {name: choice_rank(name) for name in metrics if " ".join(_LETTERS.findall(name)) in named}
         chosen = [name for name, rank in ranks.items() if rank is not None]
