@@ -519,7 +519,7 @@ def test_totals_are_printed_in_positions_and_in_words() -> None:
     ):
         parser = ConsoleParser()
         parsed(text, parser)
-        assert parser.totals == totals
+        assert parser.config == totals
 
 
 def test_rank_0_has_no_suffix_while_it_is_alone() -> None:

@@ -14,7 +14,8 @@ from tests.ui import made, measured
 from tests.ui.fake_launch_service import MEMORY
 from tputui import formatting as fmt
 from tputui.session.session import load
-from tputui.state.snapshot import Snapshot
+from tputui.state.chart_data import LoggedView
+from tputui.state.snapshot import MeterView, Snapshot
 from tputui.telemetry import events as ev
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
 from tputui.text.show_page import show_text, to_show
@@ -111,6 +112,18 @@ def test_highest_loss_is_that_of_all_printed_values(tmp_path: Path) -> None:
     (loss,) = [line for line in page.splitlines() if line.startswith("train loss")]
     assert "highest 1.0000 of 4 values" in loss
     assert "0.1250 to 1.0000 in 4 values" in page
+
+
+def test_printed_validation_value_has_one_line() -> None:
+    run = measured.running()
+    mean = MeterView(name="loss", split="valid", epoch=2, reading=made.reading(0.4501, 1), reduced="")
+    printed = LoggedView(
+        name="loss", split="valid", tag="val_loss", source="console", value=mean.reading.val, step=110, t=T0, epoch=2,
+        num_values=3, num_bad=0, min=0.4, max=0.9, points=[], x="",
+    )  # fmt: skip
+    page = show_text(msgspec.structs.replace(run, meters=[mean], logged=[printed]))
+    (line,) = [line for line in page.splitlines() if re.match(r"valid +loss ", line)]
+    assert "in 3 values  from console" in line
 
 
 def test_page_of_many_cores_is_short(recorded_run: Path) -> None:

@@ -10,6 +10,7 @@ the time to parse a line is linear in its length.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tputui.logs.console_lines import is_known
 from tputui.logs.console_progress import NOTHING_REPORTED
@@ -22,7 +23,7 @@ LINE_CHARS_MAX = 4_096
 _ESCAPES = re.compile(r"\x1b\[[0-9;:?]{0,32}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
 _RANK_WORDS = ("rank", "default", "trainer", "worker", "replica", "core", "device", "gpu", "cuda", "tpu")
 _RANK_WORD = rf"(?:(?:global|local)[ _]?)?(?:{'|'.join(_RANK_WORDS)})"
-_RANK_BRACKETED = re.compile(rf"[\[(<]{_RANK_WORD}[ _:#=]{{0,2}}(\d{{1,5}})[\])>]:?\s?", re.IGNORECASE)
+_RANK_BRACKETED = re.compile(rf"[\[(<](?!trainer:){_RANK_WORD}[ _:#=]{{0,2}}(\d{{1,5}})[\])>]:?\s?", re.IGNORECASE)
 """torchrun's `[default0]:`, torch's `[rank0]: `, accelerate's `[RANK 0] ` behind a log header, `[GPU0] `."""
 _RANK_HEADER_CHARS_MAX = 120
 _RANK_FIRST = re.compile(rf"\s{{0,4}}{_RANK_WORD}[ _:#=]?\s?(\d{{1,5}})\s?[:|>,-]\s", re.IGNORECASE)
@@ -60,8 +61,8 @@ _NAMED_POINT = re.compile(r"\w['\"]?[=: ]\s?['\"]?[-+]?\d{1,20}\.\d{1,20}(?![\w.
 
 
 def plain(text: str) -> str:
-    """The text without escape sequences and control characters; tabs and line breaks are blanks."""
-    return _ESCAPES.sub("", text.replace("\t", " ").replace("\n", " ")).rstrip()
+    """The text without escape sequences and control characters; tabs are two blanks, line breaks one."""
+    return _ESCAPES.sub("", text.replace("\t", "  ").replace("\n", " ")).rstrip()
 
 
 def with_decimal_points(text: str, *, is_usual: bool) -> tuple[str, bool]:
@@ -159,12 +160,15 @@ class ConsoleParser:
         return self.num_ranks > 1 and "" in self._ranks and self._ranks[""].progress.has_repeats
 
     @property
-    def totals(self) -> dict[str, int]:
-        """Steps and epochs of the whole training, as far as they are printed, under the names of a configuration."""
+    def config(self) -> dict[str, Any]:
+        """Steps and epochs of the whole training and the metric of the best epoch, as far as they are printed, under
+        the names of a configuration."""
         ranks = [rank.progress for rank in self._ranks.values()]
         steps = next((rank.total_steps for rank in ranks if rank.total_steps), None)
         epochs = next((rank.epochs for rank in ranks if rank.epochs), None)
-        return {name: number for name, number in (("total_steps", steps), ("total_epochs", epochs)) if number}
+        chosen = next(({"monitor": rank.chosen} for rank in self._ranks.values() if rank.chosen), None)
+        names = {"total_steps": steps, "total_epochs": epochs, "checkpoint": chosen}
+        return {name: value for name, value in names.items() if value}
 
     def finish(self) -> list[LoggedValue]:
         """The values that waited for further lines, at the end of the output."""

@@ -19,7 +19,7 @@ TQDM_PAIR = re.compile(
     rf"(?:^|, )\s{{0,2}}([A-Za-z_][^=:,]{{0,60}})(?:=|: ?)({NUMBER})%?(?=,|\s{{0,9}}$)", re.IGNORECASE
 )
 BAR_EPOCH = re.compile(r"epoch\W{0,3}(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
-BAR_SPLIT = re.compile(r"\s{0,4}(train|val|eval|test)(?:ing|id|idation|idating|uation|uating)?\b", re.IGNORECASE)
+BAR_SPLIT = re.compile(r"(?<![a-z])(train|val|eval|test)(?:ing|id|idation|idating|uation|uating)?\b", re.IGNORECASE)
 KERAS = re.compile(
     r"\s{0,9}(\d{1,18})/(\d{1,18}|Unknown)\s{1,3}(?:\[?[\u2501=>.]{1,200}\]? ?)?"
     r"(?=[^|]{0,60}?(?:/step|/epoch|ETA:|\ds - ))"

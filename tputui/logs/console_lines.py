@@ -7,20 +7,21 @@ the time to take a line apart is linear in its length.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, form
-from tputui.logs.tags import TagMeaning, meaning_of
+from tputui.logs.tags import TagMeaning, choice_rank, meaning_of
 
 NUMBER = (
     r"[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3}){1,6}|\d{1,20})(?:\.\d{0,20})?(?:e[-+]?\d{1,4})?|\.\d{1,20}(?:e[-+]?\d{1,4})?"
     r"|nan|inf(?:inity)?)"
 )
-_UNIT = r"\s?(?:[kmgt]i?b|[mun]?s|secs?|seconds|m|min|minutes|h|hours|days)(?![\w/])"
+_UNIT = r"\s?(?:[kmgt]i?b|[mun]?s|secs?|seconds|m|min|minutes?|h|hours|days)(?![\w/])"
 END = rf"(?![\w:/]|\.\w|-\d|,\d|{_UNIT})"
 """After a number: not a time, a version, a path, a date, a fraction, or a number of seconds or bytes."""
-_MEAN = rf"\s{{0,3}}\(\s{{0,8}}({NUMBER})%?\s?\)"
+_MEAN = rf"\s{{0,3}}\(\s{{0,8}}(?!\+)({NUMBER})%?\s?\)"
 """The mean behind a value of a meter: `6.91 (7.07)`."""
 _WORD = r"[a-z_][^\s:=|,;\[\]{}<>()\"*]{0,60}"
 _FIELD = re.compile(
@@ -36,14 +37,18 @@ _FIELD = re.compile(
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 _KNOWN_WORDS = (
     r"loss(?:es)?|lr|learning|learn|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|rouge|f1|auc|mae|mse|rmse|l1|l2|"
-    r"logloss|m?iou|dice|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|xent|nll|gnorm|norm|"
+    r"logloss|cost|m?iou|dice|pearson|spearman|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|xent|nll|gnorm|norm|"
     r"score|err(?:or)?|precision|recall|rewards?|returns?|mfu|tps|wps|ups|sps|fps|ips|rate|throughput|per_s|scale|"
     r"temperature|momentum|wd|time|data|metric|episode|[dg]"
 )
 _KNOWN = re.compile(
     rf"(?:.{{0,60}}[^a-z])?(?:{_KNOWN_WORDS})(?:[^a-z].{{0,60}})?|.{{0,60}}(?:loss|acc|/s(?:ec)?)", re.IGNORECASE
 )
-_LOSS_OR_SCORE = re.compile(r"loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|f1|auc)(?![a-z])", re.IGNORECASE)
+_LOSS_OR_SCORE = re.compile(
+    r"(?!.{0,60}[_ ](?:weight|scale|coeff?|factor|window|threshold|target|ratio|type|fn|min|max)s?$)"
+    r".{0,60}(?:loss|(?<![a-z])(?:acc|accuracy|ppl|perplexity|f1|auc)(?![a-z]))",
+    re.IGNORECASE,
+)
 _RATE = re.compile(r".*(?:/s(?:ec)?|per_sec(?:ond)?|per_s|[twsufi]ps|throughput)(?:[^a-z].*)?", re.IGNORECASE)
 _SPEED_UNIT = re.compile(
     rf"\s?([a-z]{{1,20}}/s(?:ec(?:ond)?)?)(?![\w=:])(?:\s{{1,3}}{NUMBER} [a-z]{{1,20}}/s(?:ec(?:ond)?)?(?![\w=:]))*",
@@ -55,14 +60,14 @@ _NOT_METRICS = {
     "version", "line", "exit_code", "code", "id", "node", "host", "thread", "core", "worker", "eta", "date", "warning",
     "error_code", "errno", "status", "epochs", "steps", "it", "batch", "http", "https", "localhost", "job",
     "num_epochs", "max_steps", "total_steps", "max_epochs", "batch_size", "num_examples", "num_timesteps", "episode",
-    "round", "took",
+    "round", "took", "run", "trial", "fold",
 }  # fmt: skip
 """Names in the form of `rows.form` whose numbers are not metrics."""
 _DEVICES = re.compile(
     r"(?:on |device[=:]\s?)?\b(?:xla|cuda|cpu|tpu|mps|gpu|npu|hpu|xpu|hip|meta):\d{1,6}", re.IGNORECASE
 )
 _NO_FIGURE = re.compile(
-    r"(?:^|_)(?:best|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over|fold)$"
+    r"(?:^|_)(?:baseline|previous|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over|fold|above|below|than|after|until)$"
 )
 """In names whose numbers are not metrics: those of settings, and phrases that are no names."""
 _FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)
@@ -73,19 +78,21 @@ _SHORT = r"\d{1,6}(?:\.\d{1,3})?(?:k|(?-i:M))(?!\w)"
 """`12k`, `1.5M`."""
 _PERCENT = r"\s{0,2}(?:\(\s{0,3}\d{1,3}(?:\.\d{1,3})?%\s?\))?"
 _EPOCH = re.compile(
-    r"(?<![\w./-])(?<!per )(?:epoch|ep(?=\s{0,4}\d{1,9}/))"
+    r"(?<![\w./-])(?<!per )(?:epoch|ep\.|ep(?=\s{0,4}\d{1,9}/))"
     r"\s{0,2}(\(\w{1,12}\)\s{0,3})?[:=#]?\s{0,4}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)"
-    r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)",
+    r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)|(?<![\w./-])(\d{1,9})epoch(?![a-z])",
     re.IGNORECASE,
 )
 _STEP = re.compile(
     r"(?<![\w./-])(?<!per )(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iters?|it|batch|update|"
-    rf"num_updates|episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
+    rf"num_updates|up\.|episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
     rf"(?:\s?(?:/|of)\s{{0,6}}({_SHORT}|{_COUNT}))?(?!\w|\.\d|,\d){_PERCENT}\s?[\])]?",
     re.IGNORECASE,
 )
-_GLOBAL = re.compile(r"step|iteration|update|timesteps", re.IGNORECASE)
+_GLOBAL = re.compile(r"step|iteration|update|up\.|timesteps", re.IGNORECASE)
 """In the word for a position that counts the steps of training, also on a line of an evaluation."""
+_BATCHES_TO = re.compile(r"(?<![\w.])\d{1,18}-(\d{1,18})(?=batch)")
+"""`51-100batch`"""
 _STEPS_FIRST = re.compile(r"\s{0,4}(steps)\s?[:=]\s{0,4}(\d{1,18})()(?=[\s,|])", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(
     r"\[\s{0,8}(\d{1,9})(?:\s?/\s?(\d{1,9}))?\s?\]\s{0,4}\[\s{0,8}(\d{1,18})\s?/\s{0,8}(\d{1,18})\s?\]"
@@ -100,12 +107,13 @@ _LEADING = re.compile(r"\s{0,4}(?:\[(\d{1,12})\]|(\d{1,12}):)\s{1,4}(?=[a-z])", 
 _HEADER = re.compile(
     r"(?:.{0,110}?\b(?:INFO|DEBUG|WARNING|SUCCESS|NOTICE)\b(?:[|:][^\[\]\s]{1,60}\]:? )?[\s:|\]>-]{0,12}"
     r"(?:[\w.]{1,60}:[\w<>.]{1,60}:\d{1,6} - |"
-    r"tensorflow:|root:|__main__:)?|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9} [\w.-]{1,60}:\d{1,6}\] ?|"
+    r"tensorflow:|root:|__main__:|__\w{1,20}__ - |\w{1,40}(?:\.\w{1,40}){1,6} - )?"
+    r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9}\s{1,8}\d{1,9} [\w.-]{1,60}:\d{1,6}\] ?|"
     r"\s?\[[^\]]{0,40}\d\d:\d\d:\d\d[^\]]{0,60}\]:? ?|[a-z_]\w{0,40}(?:\.\w{1,40}){1,4} - )"
 )
 """What loggers write before a message: time, level, name and place."""
 _SPLITS = re.compile(
-    r"(?<![a-z_.])(?:(train(?:ing|_inner)?)|(val(?:id(?:ation|ate|ating)?)?|eval(?:uat(?:e|ion|ing))?|test(?:ing)?|dev))"
+    r"(?<![a-z_.])(?:(train(?:ing|_inner)?)|(val(?:id(?:ation|ate|ating)?)?|eval(?:uat(?:e|ion|ing))?|test(?:ing)?|dev|(?-i:CV)))"
     r"(?![a-z_./=])",
     re.IGNORECASE,
 )
@@ -115,6 +123,8 @@ HEADING = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a line that begins an evaluation."""
+_SPLIT_ALONE = re.compile(rf" (?:train|val|valid|validation|test)(?: loss)? {NUMBER}", re.IGNORECASE)
+"""What follows the step on lines like `10: val 4.91`."""
 _STARRED = re.compile(r"\s{0,4}\*\s")
 _TEXT_VALUE = re.compile(r"=\s?(?!nan|inf)(?:['\"/A-Za-z\[(]|,)", re.IGNORECASE)
 """Texts as values, of which a line of metrics has at most one."""
@@ -124,20 +134,20 @@ _CONFIGURATION = re.compile(
     re.IGNORECASE,
 )
 """How settings begin, and parts of JSON over several lines, which are settings or repeat results."""
-_PROSE = re.compile(
-    r"\b(?:better|best(?!\s?[:=_])|improved?|did not|(?:sav(?:ed|ing)|load(?:ed|ing)|resum(?:ed|ing))\b.{0,30}"
-    r"\b(?:model|checkpoints?|weights|to|from))\b",
+_REPEATED = re.compile(
+    rf"(?<![a-z])(?:best|highest|lowest)(?:(?P<pair>[\w@.-]{{0,40}}\s?[:=]\s?|_[\w@.-]{{1,40}}\s)"
+    rf"|(?: [a-z][\w@.-]{{0,20}}){{0,3}}\s?[:=]?\s?){NUMBER}%?(?: \(?(?:at|in|@) (?:epoch|step) \d{{1,9}}\b)?\)?|"
+    r"(?<![a-z])(?:better|best|target acc\w*|highest|lowest|improved?|(?:de|in)creased|did not|"
+    r"(?:finished|done|ended|saved) with|"
+    r"(?:sav(?:ed|ing)|load(?:ed|ing)|resum(?:ed|ing))\b.{0,30}\b(?:model|checkpoints?|weights|to|from))\b[^,;|]{0,200}",
     re.IGNORECASE,
 )
-"""On lines that report about values of lines before."""
-_BEST_BEHIND = re.compile(
-    r"(?<=\.)(\d{1,20}%?\)?)[\s,;|/([-]{1,4}best(?!\s?[:=_])(?: [a-z][\w@.-]{0,12}){0,3}"
-    r"\s?[:=]?\s?\d{1,20}(?:\.\d{1,20})?%?(?: (?:at|in|@) epoch \d{1,9})?\)?",
-    re.IGNORECASE,
-)
-"""The best value so far behind a new one: `acc 0.81 best 0.84`, `acc 81.2% (best acc 84.0% at epoch 3)`."""
+"""What repeats values of lines before: the best so far, as a pair or in a sentence, and what is said of a model that is
+saved. Behind values of now it ends where they do: `acc 81.2% (best acc 84.0% at epoch 3)`."""
 _OF_EXAMPLES = re.compile(r"(?:test )?(accuracy|loss)[a-z ]{0,30} on the \d{1,9} (test|val)\w{0,7} \w{1,20}", re.I)
 """`Accuracy of the network on the 10000 test images`."""
+_SIGN = re.compile(r"\s{2,80}(?=[:=]\s)|(?<=\s[:=])\s{2,80}")
+"""Blanks that align signs below each other."""
 _DURATION = re.compile(r"(?<![\w.])(?:\d{1,6}(?:ms|[smhd])){1,4}(?!\w)", re.IGNORECASE)
 _NEXT_NUMBER = re.compile(r"\s{1,8}\d{1,20}\.\d")
 _VALID_WORDS = ("val", "valid", "validation")
@@ -191,7 +201,9 @@ class PrintedLine(NamedTuple):
     num_letters_behind: int
     """Those of them behind the last number."""
     is_prose: bool
-    """Whether it reports about values of lines before."""
+    """Whether it reports about values of lines before ..."""
+    has_remark: bool
+    """... or about its own values, behind them, which a line before may have had, too."""
 
 
 def number_of(text: str) -> float:
@@ -206,7 +218,7 @@ def is_known(name: str) -> bool:
 
 def is_loss_or_score(name: str) -> bool:
     """Whether a name is certainly that of a metric, on a line without step or epoch."""
-    return _LOSS_OR_SCORE.search(name) is not None
+    return _LOSS_OR_SCORE.match(name) is not None
 
 
 def is_rate(name: str) -> bool:
@@ -218,6 +230,16 @@ def is_rate(name: str) -> bool:
 def meaning_of_name(name: str) -> TagMeaning:
     """What a printed name means, as a tag."""
     return meaning_of(name)
+
+
+def unnamed_results(names: Sequence[str]) -> set[str]:
+    """Those of the names that name no split and are results of the validation that all others, and the first, name:
+    `val loss 0.41 acc 0.86`."""
+    splits = {name: split_of(name) for name in names}
+    named = {meaning_of_name(name).name for name, split in splits.items() if split}
+    if not names or splits[names[0]] != "valid" or "train" in splits.values() or not named.isdisjoint(splits):
+        return set()
+    return {name for name, split in splits.items() if not split and choice_rank(name) is not None}
 
 
 @lru_cache(maxsize=4096)
@@ -242,10 +264,14 @@ def is_configuration(text: str) -> bool:
 
 def taken_apart(text: str) -> PrintedLine:
     """A line without the header of its logger, taken apart."""
-    text = _OF_EXAMPLES.sub(r"\2 \1", _BEST_BEHIND.sub(r"\1", _DEVICES.sub(" ", text)))
+    text = _SIGN.sub(" ", _OF_EXAMPLES.sub(r"\2 \1", _DEVICES.sub(" ", text)))
+    repeated = next((match for match in _REPEATED.finditer(text) if match["pair"] is None), None)
+    text = _REPEATED.sub(lambda match: ";" * len(match[0]), text)
     position, rest = _position(text)
-    fields = _fields(rest, not position.is_none)
-    if position.is_none and (leading := _LEADING.match(text)) is not None and fields and fields[0].has_sign:
+    leading = _LEADING.match(text) if position.is_none else None
+    fields = _fields(rest, leading is not None or not position.is_none)
+    is_prose = repeated is not None and (not fields or repeated.start() < fields[0].start)
+    if leading is not None and fields and (fields[0].has_sign or _SPLIT_ALONE.fullmatch(text, leading.end() - 1)):
         position = PrintedPosition(int(leading[1] or leading[2]), None, None, None, is_global=True)
         rest = f"{' ' * (leading.end() - 1)};{rest[leading.end() :]}"
     outside = list(rest)
@@ -254,19 +280,16 @@ def taken_apart(text: str) -> PrintedLine:
     words = "".join(outside)
     split = _SPLITS.search(words, 0, fields[0].start if fields else len(words))
     named = "" if split is None else "train" if split[1] else "valid"
+    if fields and "train" in (sections := {split_between(between) for between in words[: fields[-1].start].split(";")}):
+        named = "train" if len(sections - {""}) > 1 else named
     if not named and _STARRED.match(text) is not None and "/" not in text[:8]:
         named = "valid"
-    if not named and position.is_none and fields and not rest[: fields[0].start].strip():
-        # `val Loss: 0.38 Acc: 0.84` is of the validation as a whole.
-        first = _SPLITS.match(fields[0].name.replace("_", " "))
-        named = "" if first is None or " " not in rest[fields[0].start :].lstrip() else "train" if first[1] else "valid"
-    plain = _SPLITS.sub("", words)
     end = fields[-1].end if fields else 0
     num_behind = sum(map(str.isalpha, words[end:]))
     head = _SPACES.sub(" ", _DURATION.sub("", rest[: fields[0].start] if fields else rest)).strip().lower()
-    return PrintedLine(
-        position, fields, named, head[:60], sum(map(str.isalpha, plain)), num_behind, _PROSE.search(words) is not None
-    )
+    has_remark = repeated is not None and not is_prose
+    num_letters = sum(map(str.isalpha, _SPLITS.sub("", words)))
+    return PrintedLine(position, fields, named, head[:60], num_letters, num_behind, is_prose, has_remark)
 
 
 def _count_of(text: str) -> int:
@@ -288,11 +311,12 @@ def _position(text: str) -> tuple[PrintedPosition, str]:
         step, total = int(two[3]), int(two[4])
         cuts.append(two.span())
     elif (named := _EPOCH.search(text)) is not None:
-        epoch, epochs = float(named[2]), int(named[3]) if named[3] else None
+        epoch, epochs = float(named[2] or named[4]), int(named[3]) if named[3] else None
         cuts.append((named.end(1) if named[1] else named.start(), named.end()))
     elif (leading := _SPLIT_AND_EPOCH.search(text)) is not None:
         epoch = float(leading[1])
         cuts.append(leading.span())
+    text = _BATCHES_TO.sub(r"batch \1 ;", text) if epoch is not None and "batch" in text else text
     counted = _STEPS_FIRST.match(text) or _STEP.search(text)
     if counted is not None and (step is None or "update" in counted[1].lower()):
         step, total = _count_of(counted[2]), _count_of(counted[3]) if counted[3] else None
@@ -319,30 +343,54 @@ def _cut(text: str, cuts: list[tuple[int, int]]) -> str:
 
 def _fields(text: str, has_position: bool) -> list[PrintedField]:
     fields: list[PrintedField] = []
+    outer: list[str] = []
     place = 0
     while (match := _FIELD.search(text, place)) is not None:
         field = _field_of(match, has_position, fields[-1].name if fields else "")
-        if field is not None and (field := _told_apart(field, fields, text)) is not None:
+        section = split_between(text[fields[-1].end if fields else 0 : match.start()]) or (outer[-1] if outer else "")
+        if field is not None and (field := _told_apart(field, fields, text, section)) is not None:
             place = match.end()
             if field.name in ("speed", "throughput") and (unit := _SPEED_UNIT.match(text, place)) is not None:
                 field, place = field._replace(name=unit[1].lower(), end=unit.end()), unit.end()
             fields.append(field)
+            outer.append(section)
             continue
         # A phrase that is no name may end with one: `number of nan iterations: 0`.
         place = match.end() if field is not None or match[2] else match.start() + len(match[1].split(" ", 1)[0])
+    if len({*outer} - {""}) > 1:
+        # `train: loss 0.5 acc 0.8 | val: loss 0.6 acc 0.7`
+        return [
+            field
+            if section in ("", "train") or split_of(field.name)
+            else field._replace(name=f"{section}/{field.name}")
+            for field, section in zip(fields, outer, strict=True)
+        ]
     return fields
 
 
-def _told_apart(field: PrintedField, fields: list[PrintedField], text: str) -> PrintedField | None:
-    """A field whose name another one of the line has: with the word before its bracket, as in `tot_loss[loss=1.3]`."""
-    if all(field.name != other.name for other in fields):
+def split_between(text: str) -> str:
+    """The split that the last word for one in a text names."""
+    named = [*_SPLITS.finditer(text)]
+    return "" if not named else "train" if named[-1][1] else "test" if named[-1][2][0] in "tT" else "valid"
+
+
+def _told_apart(field: PrintedField, fields: list[PrintedField], text: str, section: str) -> PrintedField | None:
+    """A field whose name another one of the line has: with the split that it is of, or with the word before its
+    bracket, as in `tot_loss[loss=1.3]`."""
+    names = [other.name for other in fields]
+    if field.name not in names:
         return field
+    section = section or split_between(names[-1].replace("_", " "))
+    if section not in ("", "train") and (name := f"{section}/{field.name}") not in names:
+        return field._replace(name=name)
     group = _GROUP.search(text, max(0, field.start - 200), field.start)
     return field._replace(name=f"{group[1].lower()}_{field.name}") if group is not None else None
 
 
 def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedField | None:
     name, has_sign, number = _name_of(match[1]), match[2] is not None, match[3] or match[4]
+    if name in _VALID_WORDS and "." not in number:
+        return None  # `validation: 128 batches`
     if name in _VALID_WORDS:
         # `loss train 0.85 valid 0.91`
         name = f"valid/{before.removesuffix('_train') if before.endswith('_train') else name}"
@@ -352,10 +400,13 @@ def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedF
         if "." not in number and _NEXT_NUMBER.match(match.string, match.end()) is not None:
             return None  # `loss 10 0.512`: a position, and the value.
         is_number = has_position and "." in number
-        if match[1].count(" ") > 2 or not (is_known(name) or is_number or name.startswith("valid/")):
+        is_phrase = match[1].count(" ") > 2 or " of " in match[1]
+        if is_phrase or not (is_known(name) or is_number or name.startswith("valid/")):
             return None
     value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)
-    return PrintedField(name, value, number_of(match[6]) if match[6] else None, match.start(), match.end(), has_sign)
+    mean = number_of(match[6]) if match[6] else None
+    mean = None if mean is not None and mean < 0 < value else mean  # That is a change.
+    return PrintedField(name, value, mean, match.start(), match.end(), has_sign)
 
 
 @lru_cache(maxsize=4096)

@@ -103,7 +103,9 @@ class PrintedProgress:
         """Takes the epoch of an evaluation, which may be the number of those that have ended."""
         is_number_ended = self._first_epoch == 0 and self.step is not None and epoch == (self.epoch or 0.0) + 1
         if not is_number_ended:
+            first = self._first_epoch
             self.enter(epoch, epochs)
+            self._first_epoch = first  # Only training shows from what it counts.
 
     def advance(
         self, kind: str, position: PrintedPosition, *, is_mixed: bool = False, is_after_evaluation: bool = False

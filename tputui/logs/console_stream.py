@@ -33,8 +33,10 @@ from tputui.logs.console_lines import (
     is_rate,
     meaning_of_name,
     number_of,
+    split_between,
     split_of,
     taken_apart,
+    unnamed_results,
     without_header,
 )
 from tputui.logs.console_progress import NOTHING_REPORTED, PrintedProgress
@@ -43,7 +45,7 @@ from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, LoggedValue, form, step_nu
 from tputui.logs.tags import choice_rank, is_test
 
 _TEST_HEAD = re.compile(r"test(?:ing)?\b")
-_VALIDATION_HEAD = re.compile(r"val(?:id\w{0,7})?\b")
+_VALIDATION_HEAD = re.compile(r"val(?:id\w{0,7})?\b|dev\b")
 _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
 _XLA_DEVICE = re.compile(
     r"(?<!\w)(?:Device=(?:xla|tpu):|(?<=training on )xla:)(\d{1,6})(?:/(\d{1,6}))?(?!\w)", re.IGNORECASE
@@ -56,6 +58,12 @@ _HINTS = (
 )  # fmt: skip
 """What every line with metrics contains, in lower case, except for those that begin with a number, and evaluations."""
 _BEGINNING = re.compile(r"\s{0,9}(?:\[\s{0,8}\d{1,12}\s?[\]/]|\d{1,12}: |\* )")
+_KEEPS = re.compile(r"new best|improved|creased|best.{0,200}sav|sav.{0,200}best")
+_LETTERS = re.compile(r"[a-z]+")
+_LABEL = re.compile(
+    r"(?:(?:INFO|DEBUG):)?(?:(?:train|eval|valid|val|test|dev)\w{0,10}(?: (?:metrics|results?))?)?[\s:>|-]{0,8}"
+)
+"""What stands before a dictionary of metrics."""
 _SANITY = "sanity"
 _LETTERS_MAX = 24
 """Letters that are part of neither names nor positions, on a line without a position, at most ..."""
@@ -65,7 +73,9 @@ _LETTERS_BEHIND_MAX = 24
 """... and behind the last number."""
 _HEADER_LETTERS_MAX = 20
 """Letters of a line that has an epoch and nothing else, such as `Epoch 3/10`, besides it."""
-_SETTINGS = re.compile(r"(?:^|_)(?:num|number|parameters|params|steps)(?:_|$)")
+_SETTINGS = re.compile(
+    r"(?:^|_)(?:num|number|parameters|params|steps)(?:_|$)|_(?:weight|threshold|window|factor|target|ratio)$"
+)
 """In names that are not metrics on a line without a position."""
 _NAMES_MAX = 4_096
 _SPLIT_WORDS = re.compile(r"\b(?:train(?:ing)?(?:_inner)?|epoch|end|of|step|iter|iteration|on)\b")
@@ -86,12 +96,18 @@ class Stream:
         self._evaluated: dict[str, LoggedValue] = {}
         """Values of an evaluation that goes on, by tag; those of its last line count."""
         self._evaluated_to = 0
+        """Newest position in it."""
+        self._results: dict[str, LoggedValue] = {}
+        """The newest value of every tag of evaluations, without its time."""
+        self.chosen = ""
+        """The metric by which the script says that it keeps its best model; empty if it does not."""
         self._validates = False
         """Whether an evaluation was printed that is not called a test, so that a test is another one."""
-        """Newest position in it."""
         self._templates: dict[str, str] = {}
         """The template of the lines that have a name, by name."""
         self._skips_next = False
+        self._is_listed = False
+        """Whether the line before was a metric alone, so that a pair below it is one, too."""
         self._shown = ShownValues()
         self._keras = ShownStates(None)
         self._main_bar: int | None = None
@@ -128,7 +144,7 @@ class Stream:
             return self._of_rich_metrics(text[more.end() :], t, *self._rich)
         waiting, self._waiting = self._waiting, []
         if text.endswith("}") and (start := text.find("{")) >= 0 and _is_header(text[:start]):
-            return waiting + self._of_dict(text[start:], t)
+            return waiting + self._of_dict(text[start:], t, split_between(text[:start]))
         if "/" in text and (keras := KERAS.match(text)) is not None:
             return waiting + self._of_keras(keras, text, t)
         return waiting + self._of_text(text, t, is_mixed)
@@ -148,7 +164,7 @@ class Stream:
                 return self._of_row(row, t)
             if _DIGIT.search(text) is None:
                 return self._of_heading(text)
-        if not (self._in_evaluation or self._evaluates) and _BEGINNING.match(text) is None:
+        if not (self._in_evaluation or self._evaluates or self._is_listed) and _BEGINNING.match(text) is None:
             lowered = text.lower()
             if not any(hint in lowered for hint in _HINTS):
                 return []
@@ -156,7 +172,7 @@ class Stream:
 
     def _of_heading(self, text: str) -> list[LoggedValue]:
         """Takes a line without numbers: it may begin an evaluation."""
-        message = without_header(text)
+        message, self._is_listed = without_header(text), False
         self._skips_next = message.endswith("best iteration is:")
         if len(message) <= 120 and HEADING.match(message) is not None:
             self._in_evaluation = True
@@ -170,16 +186,24 @@ class Stream:
         line = taken_apart(text)
         if core_step is not None:
             line = line._replace(position=line.position._replace(step=core_step))
+        if (line.is_prose or line.has_remark) and _KEEPS.search(lowered := text.lower()) is not None:
+            self._choose(lowered)
         if not line.fields:
+            self._is_listed = False
             return self._of_position(line, text)
-        if not self._has_metrics(line):
+        is_pair = len(line.fields) == 1 and line.fields[0].has_sign and line.position.is_none and not line.num_letters
+        is_pair = is_pair and not text[:1].isalnum()  # A block is indented, or has a bar in front.
+        self._is_listed = self._has_metrics(line) or (is_pair and self._is_listed and not line.is_prose)
+        if not self._is_listed:
             return []
+        self._is_listed = is_pair
         suffix = core or self.suffix
         in_evaluation = line.split == "valid" or (
             line.split != "train"
             and (self._is_evaluated(line) or (self._in_evaluation and not self._is_training(line)))
         )
-        valid = [field for field in line.fields if split_of(field.name) == "valid"]
+        unnamed = unnamed_results([field.name for field in line.fields])
+        valid = [field for field in line.fields if split_of(field.name) == "valid" or field.name in unnamed]
         trained = [field for field in line.fields if field not in valid]
         if in_evaluation:
             valid, trained = line.fields, []
@@ -189,6 +213,15 @@ class Stream:
         if valid:
             values += self._of_evaluation(line, valid, bool(trained), suffix, t)
         return values
+
+    def _choose(self, text: str) -> None:
+        """Takes the metric of a best model that is kept, if the line names one of those that were printed."""
+        named = " ".join(_LETTERS.findall(text))
+        metrics = {meaning_of_name(tag).name for tag in self._results}
+        ranks = {name: choice_rank(name) for name in metrics if " ".join(_LETTERS.findall(name)) in named}
+        chosen = [name for name, rank in ranks.items() if rank is not None]
+        if len(chosen) == 1 and (choice_rank(self.chosen) or 99) > (ranks[chosen[0]] or 0):
+            self.chosen = chosen[0]
 
     def _has_metrics(self, line: PrintedLine) -> bool:
         """Whether a line has metrics and little else."""
@@ -243,7 +276,7 @@ class Stream:
             values = self._end_evaluation()
             self.progress.enter(line.position.epoch, line.position.epochs)
             return values
-        elif line.position.is_global and line.num_letters == 0:
+        elif line.position.is_global and line.num_letters <= (_HEADER_LETTERS_MAX if line.position.total else 0):
             values = self._end_evaluation()
             self.progress.advance(self.suffix, line.position)  # `STEP: 5` above its values.
             return values
@@ -263,7 +296,7 @@ class Stream:
             step = self.progress.step_of(suffix, position)
         else:
             step = self.progress.advance(suffix, position, is_mixed=is_mixed)
-        is_mean = position.step is None and self.progress.step is not None
+        is_mean = position.step is None and self.progress.step is not None and not self._is_listed
         return values + [
             LoggedValue(
                 self._tag(field.name, line, is_sum, suffix),
@@ -318,6 +351,10 @@ class Stream:
             )
             for field in fields
         ]
+        if line.has_remark:
+            values = [value for value in values if self._results.get(value.tag) != value._replace(t=0.0)]
+        if len(self._results) < _NAMES_MAX:
+            self._results |= {value.tag: value._replace(t=0.0) for value in values}
         is_part = not has_training and position.total is not None and step != position.step
         if not is_part and not self._evaluated:
             return values
@@ -367,7 +404,7 @@ class Stream:
         if epoch is not None:
             self.progress.enter(float(epoch.group(1)), int(epoch.group(2)) if epoch.group(2) else None)
         pairs = [(name, value) for name, value in pairs if form(name) != "v_num" and not _is_context(name)]
-        split = BAR_SPLIT.match(label)
+        split = BAR_SPLIT.search(label)
         is_validation = split is not None and split.group(1).lower() != "train"
         if not pairs or _SANITY in label.lower():
             return []
@@ -422,7 +459,7 @@ class Stream:
         waiting, self._waiting = self._waiting, []
         return [value._replace(step=position) for value in waiting]
 
-    def _of_dict(self, text: str, t: float) -> list[LoggedValue]:
+    def _of_dict(self, text: str, t: float, split: str) -> list[LoggedValue]:
         pairs = [(match.group(2), number_of(match.group(4))) for match in _DICT_PAIR.finditer(text)]
         names = [name for name, _ in pairs]
         if not any(_is_context(name) or is_loss_or_score(name) for name in names):
@@ -433,10 +470,19 @@ class Stream:
         self.progress.enter(epoch)
         if step is not None:
             self.progress.step = step
+        unnamed = unnamed_results([form(name) for name in names if not _is_context(name)])
+        if split in ("valid", "test"):
+            unnamed = {form(name) for name in names if not split_of(form(name))}
         # The bar of an evaluation has moved on to its end before the values are printed.
         has_bar = step is None and self._main_bar is not None and any(split_of(form(name)) != "valid" for name in names)
         values = [
-            LoggedValue(self._dict_tag(name, names), self.progress.step, t, value, self.progress.epoch)
+            LoggedValue(
+                f"valid/{name}" if form(name) in unnamed else self._dict_tag(name, names),
+                self.progress.step,
+                t,
+                value,
+                self.progress.epoch,
+            )
             for name, value in pairs
             if not _is_context(name)
         ]
@@ -490,7 +536,7 @@ def without_core(text: str) -> tuple[str, str, int | None]:
 
 def _is_header(text: str) -> bool:
     """Whether what is before a dictionary is at most the header of a logger."""
-    return not without_header(text).removesuffix(">> ").strip() or text.endswith(" >> ")
+    return _LABEL.fullmatch(without_header(text).strip()) is not None or text.endswith(" >> ")
 
 
 def _is_validation(name: str) -> bool:

@@ -101,6 +101,8 @@ class EpochTracker:
         self._ahead: list[_Place] = []
         """Values of a test in an epoch that no training has begun."""
         self._has_trained = False
+        self.chosen = ""
+        """The validation metric by which the run keeps its best epoch; empty if not known."""
         self._monitor: str | None = None
         self._best = math.nan
         self._best_before: tuple[str | None, float] = None, math.nan
@@ -256,7 +258,9 @@ class EpochTracker:
     def _is_best(self, valid: _Means) -> bool:
         """Whether an epoch is the best so far, by the metric that tells most of those that were logged."""
         ranked = [(rank, name) for name in valid if (rank := choice_rank(name)) is not None]
-        if ranked:
+        if self.chosen in valid and self._monitor != self.chosen:
+            self._monitor, self._best = self.chosen, math.nan
+        elif ranked and (not self.chosen or self._monitor != self.chosen):
             rank, name = min(ranked, key=lambda one: (one[0], len(one[1])))
             if self._monitor is None or rank < (choice_rank(self._monitor) or 0):
                 self._monitor, self._best = name, math.nan

@@ -12,7 +12,7 @@ from tputui.logs.growing import LineLog
 from tputui.logs.rows import LoggedValue
 
 SUFFIXES = ("", ".log", ".txt", ".out", ".err", ".stdout", ".stderr")
-_VALUES_MIN = 4
+_VALUES_MIN = 2
 """Values with a step or an epoch in the beginning of a file that make it a log."""
 _TIME = re.compile(r"[\s\[(]{0,4}(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
 
@@ -41,8 +41,8 @@ class TextLogReader(LineLog):
 
     @property
     def config(self) -> dict[str, Any]:
-        """The totals that are printed."""
-        return self._parser.totals
+        """What is printed of it."""
+        return self._parser.config
 
     def read(self) -> list[LoggedValue]:
         return super().read() or self._parser.finish()

@@ -458,7 +458,10 @@ class ValueEvents:
         return self._newest_of[next(iter(self._newest_of))] if end is None else end
 
     def take_config(self, config: Mapping[str, Any]) -> None:
-        """Takes the totals in the configuration of a log, such as `max_steps`."""
+        """Takes the totals in the configuration of a log, such as `max_steps`, and the metric of its best epoch."""
+        checkpoint = config.get("checkpoint")
+        if isinstance(checkpoint, Mapping) and type(monitor := checkpoint.get("monitor")) is str:
+            self._epochs.chosen = self._rule.meaning_of(monitor).name
         for name, value in config.items():
             if type(value) in (int, float) and (role := total_of(name)) != "nothing":
                 self._take_total(role, value)

@@ -359,8 +359,8 @@ class LogCollector:
         if self._closing.is_set() and not self._lines:
             values += self._console.finish()
         if values:
+            self._events.take_config(self._console.config)
             self._events.take(CONSOLE, values, time.time())
-            self._events.take_config(self._console.totals)
         if self._console.is_mixed:
             self._warn(
                 f"{self._console.num_ranks} ranks print metrics without their rank, so these are shown as one series; "

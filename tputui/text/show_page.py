@@ -303,6 +303,8 @@ def _pace(snapshot: Snapshot) -> str:
 
 
 def _meters(snapshot: Snapshot) -> list[str]:
+    """The means of the newest epoch, except for those of values that are logged, whose series have lines."""
+    logged = {(view.split, view.name, view.value) for view in snapshot.logged}
     return [
         row(
             view.split,
@@ -314,6 +316,7 @@ def _meters(snapshot: Snapshot) -> list[str]:
             f"({view.reduced})" if view.reduced else "",
         )
         for view in snapshot.meters
+        if (view.split, view.name, view.reading.val) not in logged
     ]
 
 
