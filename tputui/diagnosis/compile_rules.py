@@ -61,11 +61,11 @@ _CAUSES = {
 def recompiles(run: DiagnosedRun) -> Iterator[Verdict]:
     """Compilations after warm-up, by line: findings for programs that compile again and again, hints for those that
     compile once for each of a few inputs."""
-    late = late_compiles(run.evidence.compiles)
-    if not late.recompiles and not late.first:
+    recompiled, first = late_compiles(run.evidence.compiles)
+    if not recompiled and not first:
         yield from _counted_only(run)
         return
-    for group, *others in late.recompiles:
+    for group, *others in recompiled:
         lost_s = _seconds([group, *others])
         kind = _kind(group)
         yield run.verdict(
@@ -77,7 +77,7 @@ def recompiles(run: DiagnosedRun) -> Iterator[Verdict]:
             fix=_fix(run, group),
             **run.gain(lost_s, run.training_s(lost_s or 0.0)),
         )
-    for group, *others in late.first:
+    for group, *others in first:
         when = "for the first time with these inputs" if group.num_states < 2 else "once for each of its new inputs"
         yield run.verdict(
             "recompile",

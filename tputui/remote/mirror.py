@@ -24,7 +24,7 @@ import msgspec
 
 from tputui import user_cache
 from tputui.remote.address import RunAddress
-from tputui.remote.journal_source import PICTURES, last_event, marks_of
+from tputui.remote.journal_source import PICTURES, marks_of, next_event
 from tputui.remote.protocol import (
     HAVE_BYTES_MAX,
     HAVE_MAX,
@@ -196,16 +196,16 @@ class Mirror:
 
     def _follow(self, writer: str, form: Form, path: Path, size: int) -> Follow:
         self._sizes[writer] = (form, size)
-        marks = marks_of(path, size)
-        last = last_event(_end_of(path, size)) if form == "plain" else None
+        head_crc, tail_crc = marks_of(path, size)
+        next_seq, journal_id = next_event(_end_of(path, size)) if form == "plain" else (0, "")
         return Follow(
             writer=writer,
             form=form,
             size=size,
-            head_crc=marks.head_crc,
-            tail_crc=marks.tail_crc,
-            next_seq=last.seq + 1 if last else 0,
-            journal_id=last.journal_id if last else "",
+            head_crc=head_crc,
+            tail_crc=tail_crc,
+            next_seq=next_seq,
+            journal_id=journal_id,
         )
 
     def _remove(self, writer: str) -> None:
