@@ -56,25 +56,13 @@ class MirrorFull(Exception):
     """There is no room for more; the message is one sentence."""
 
 
-def mirrors_dir(environ: Mapping[str, str]) -> Path:
-    """The directory of all mirrors. Raises `OSError` if there is no home directory."""
-    return user_cache.folder_of("mirrors", environ)
-
-
 def mirror_dir_of(address: RunAddress, environ: Mapping[str, str], *, summary: bool) -> Path:
     """The mirror of a run. Raises `OSError` if there is no home directory."""
     hosts = sorted(map(str, address.hosts))
     key = msgspec.json.encode([hosts, address.runs_dir, address.run, summary])
     digest = hashlib.sha256(key).hexdigest()[:_DIGEST_CHARS]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", address.run.rpartition("/")[2])[:_NAME_CHARS_MAX].strip("._-") or "run"
-    return mirrors_dir(environ) / f"{name}-{digest}"
-
-
-def is_mirror(run_dir: Path, environ: Mapping[str, str]) -> bool:
-    try:
-        return run_dir.absolute().parent == mirrors_dir(environ)
-    except OSError:
-        return False
+    return user_cache.folder_of("mirrors", environ) / f"{name}-{digest}"
 
 
 class MirrorLock:

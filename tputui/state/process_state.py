@@ -126,7 +126,6 @@ class ProcessState(StateStruct):
     """Newest save by file, unless the file was removed since."""
     dropped_checkpoints: FewByName[ev.CheckpointDropped] = msgspec.field(default_factory=dict)
     """Removal by file, unless the file was saved again since."""
-    request_handling: ev.RequestHandlingDeclared | None = None
     receipts: FewByName[Receipts] = msgspec.field(default_factory=dict)
     dropped_steps: Count = 0
     skipped: Annotated[list[ev.ExampleSkipped], msgspec.Meta(max_length=SKIPPED_MAX)] = msgspec.field(
@@ -528,7 +527,6 @@ _NEWEST: dict[type[ev.Event], str] = {
     ev.MemoryPredicted: "predicted",
     ev.FlopsCounted: "flops",
     ev.LossNamed: "loss_named",
-    ev.RequestHandlingDeclared: "request_handling",
 }
 """Events of which only the newest is stored, and in which field."""
 
