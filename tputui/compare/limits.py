@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -24,12 +24,9 @@ POINTS_MIN = 6
 """Values of a curve from which its noise is estimated."""
 
 
-class Limit(NamedTuple):
-    """What a run may be worse by than the base."""
-
-    name: str
-    """`SLOWDOWN`: time per example; else a metric, such as `valid.loss`, by its best value."""
-    share: float
+Limit = tuple[str, float]
+"""`SLOWDOWN`, the time per example, or a metric, such as `valid.loss`, by its best value; and the share by which a run
+may be worse than the base."""
 
 
 class LimitResult(msgspec.Struct, frozen=True, kw_only=True):

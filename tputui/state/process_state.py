@@ -563,6 +563,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.StacksTaken: ProcessState._stacks_taken,
     ev.TrainingEnded: ProcessState._training_ended,
     ev.RunEnded: ProcessState._run_ended,
+    ev.RequestHandlingDeclared: lambda state, event: None,  # Only its supervisor needs it.
     **dict.fromkeys(OBSERVED, ProcessState._observed),
     **dict.fromkeys(HOST_REPORTS, lambda state, event: state.reports.take(event)),
 }
