@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from tputui.compare.direction import less_is_better
 from tputui.compare.verdict import LEVEL, PaceVerdict
 from tputui.diagnosis.curve import noise_around_trend
+from tputui.logs.tags import is_falling
 from tputui.state.conditions import split_of
 from tputui.state.metric_series import Metrics, MetricSource
 from tputui.state.snapshot import Snapshot
@@ -105,3 +105,11 @@ def _worse(name: str, snapshot: Snapshot, base: Snapshot) -> tuple[float, float,
 def _noise(values: Sequence[float]) -> float:
     """Standard deviation from value to value in the later half of a curve."""
     return noise_around_trend(values[-max(POINTS_MIN, len(values) // 2) :])
+
+
+def less_is_better(name: str, snapshot: Snapshot) -> bool:
+    """Whether lower values are better: by the configuration for the monitored meter, else by its name."""
+    checkpoint = snapshot.config.get("checkpoint")
+    if isinstance(checkpoint, dict) and checkpoint.get("monitor") == name and checkpoint.get("mode") in ("min", "max"):
+        return bool(checkpoint["mode"] == "min")
+    return is_falling(name)
