@@ -105,7 +105,7 @@ def _with_spikes(
     """Adds the spikes and the farthest value to the cells of their cores and steps, since the columns contain means."""
     cells = [list(cell) for cell in cells]
     farthest = data.extremes.farthest
-    for extreme, distance in (*data.extremes.spikes, *([farthest] if farthest is not None else [])):
+    for extreme, distance, _ in (*data.extremes.spikes, *([farthest] if farthest is not None else [])):
         index, row = axes.cell_of(extreme.step), extreme.core // len(groups[0]) if groups else 0
         value = extreme.value if loss else distance
         if 0 <= index < len(cells) and row < len(cells[index]):
