@@ -21,19 +21,20 @@ class OutOfMemoryWatch:
 
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` is the directory of `proc` and `sys`."""
-        self._counter = _find_oom_counter(root)
+        counter: tuple[Path | None, str] = _find_oom_counter(root) or (None, "")
+        self._counter, self._scope = counter
         self._before: deque[int] = deque(maxlen=OOM_SAMPLES_KEPT)
         self.sample()
 
     def sample(self) -> None:
         """Reads the count while the processes live."""
-        count = _oom_kills(self._counter[0]) if self._counter else None
+        count = _oom_kills(self._counter) if self._counter else None
         if count is not None:
             self._before.append(count)
 
     def rose(self) -> bool | None:
         """Whether the count rose lately; None if it cannot be read."""
-        now = _oom_kills(self._counter[0]) if self._counter else None
+        now = _oom_kills(self._counter) if self._counter else None
         return now > self._before[0] if now is not None and self._before else None
 
     def verdict(self) -> str:
@@ -42,15 +43,15 @@ class OutOfMemoryWatch:
         if rose is None or self._counter is None:
             return "unknown whether memory ran out: the kernel's counters cannot be read here"
         if rose:
-            return f"out of memory: the kernel killed a process at that time ({self._counter[1]})"
-        return f"memory did not run out: the kernel counted no out-of-memory kill ({self._counter[1]})"
+            return f"out of memory: the kernel killed a process at that time ({self._scope})"
+        return f"memory did not run out: the kernel counted no out-of-memory kill ({self._scope})"
 
 
 def _find_oom_counter(root: Path) -> tuple[Path, str] | None:
     """The file with the count of kills that has the narrowest scope around the calling process, and that scope."""
-    for counter in (*_cgroup_counters(root), (root / "proc/vmstat", "count of the whole host")):
-        if _oom_kills(counter[0]) is not None:
-            return counter
+    for path, scope in (*_cgroup_counters(root), (root / "proc/vmstat", "count of the whole host")):
+        if _oom_kills(path) is not None:
+            return path, scope
     return None
 
 
