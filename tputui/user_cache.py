@@ -34,6 +34,14 @@ def folder_of(name: str, environ: Mapping[str, str]) -> Path:
     return base / "tputui" / name
 
 
+def holds(run_dir: Path, name: str, environ: Mapping[str, str]) -> bool:
+    """Whether a run directory is one of the folder `name` of the cache: `mirrors` or `imports`."""
+    try:
+        return run_dir.absolute().parent == folder_of(name, environ)
+    except OSError:
+        return False
+
+
 def data_folder(environ: Mapping[str, str]) -> Path:
     """The folder of the data sets, each in a folder of its name: $TPUTUI_DATA, else one of the cache.
 

@@ -8,18 +8,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from tputui.reporting import becoming, open_new
 
 
-class Written(NamedTuple):
-    bytes: int
-    sha256: str
-
-
-def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str], None]) -> Written:
-    """Writes a file atomically and durably, and reads it back before it gets its name.
+def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str], None]) -> tuple[int, str]:
+    """Writes a file atomically and durably, and reads it back before it gets its name. Returns its bytes and digest.
 
     `fill` writes to the file it is given, front to end; `note` is called with the digest before the file gets its name.
     The file is read back from the disk, as far as the system drops its cached pages. Raises `OSError`, also if the
@@ -40,7 +35,7 @@ def write_checked(path: Path, fill: Callable[[Any], object], note: Callable[[str
         if digest != meant.digest:
             raise OSError(f"the disk returned other bytes than were written ({size} bytes)")
         note(digest)
-    return Written(size, digest)
+    return size, digest
 
 
 class _Hashed:

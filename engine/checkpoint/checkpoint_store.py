@@ -74,7 +74,7 @@ class CheckpointStore:
         path = self._directory / (NON_FINITE if unfit else f"step-{checkpoint.position.step:08d}.pt")
         besides = [] if unfit else [LAST, BEST] if best else [LAST]
         try:
-            written = atomic_write.write_checked(
+            num_bytes, sha256 = atomic_write.write_checked(
                 path, partial(torch.save, content), partial(self._note_sum, [path.name, *besides])
             )
             for name in besides:
@@ -84,9 +84,9 @@ class CheckpointStore:
             reason = str(error).strip().splitlines()[0].replace(str(self._directory), CHECKPOINTS)
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
         dropped = () if unfit else self._retain(path, periodic)
-        self._settle_sums([path.name, *besides], written.sha256)
+        self._settle_sums([path.name, *besides], sha256)
         seconds = time.monotonic() - began
-        return SavedCheckpoint(f"{CHECKPOINTS}/{path.name}", written.bytes, seconds, dropped, written.sha256, unfit)
+        return SavedCheckpoint(f"{CHECKPOINTS}/{path.name}", num_bytes, seconds, dropped, sha256, unfit)
 
     def content(self, checkpoint: Checkpoint) -> dict[str, Any]:
         return _content(checkpoint, self._plan, self._identity)

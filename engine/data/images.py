@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import io
+import math
 import os
 import stat
 import struct
@@ -196,17 +197,6 @@ def _first_line(error: BaseException) -> str:
 MIB = 2**20
 
 
-class PixelLayer(NamedTuple):
-    """Dtype and shape of one tensor of a row."""
-
-    dtype: torch.dtype
-    shape: tuple[int, int, int]
-
-    @property
-    def row_bytes(self) -> int:
-        return int(np.prod(self.shape)) * self.dtype.itemsize
-
-
 class ImageCache:
     """Decodes rows by number and keeps the results if all rows fit into `data.cache_mb`. Thread-safe.
 
@@ -233,7 +223,7 @@ class ImageCache:
     @property
     def needed_bytes(self) -> int:
         """Bytes of all rows when decoded."""
-        return len(self.rows) * sum(layer.row_bytes for layer in self._layers.values())
+        return len(self.rows) * sum(math.prod(shape) * dtype.itemsize for dtype, shape in self._layers.values())
 
     @property
     def caches(self) -> bool:
@@ -263,7 +253,7 @@ class ImageCache:
             return self._filled
 
     def _empty(self, count: int) -> dict[str, torch.Tensor]:
-        return {name: torch.empty((count, *layer.shape), dtype=layer.dtype) for name, layer in self._layers.items()}
+        return {name: torch.empty((count, *shape), dtype=dtype) for name, (dtype, shape) in self._layers.items()}
 
     def _decode_all(
         self, rows: Ints, places: Ints, into: dict[str, torch.Tensor], done: npt.NDArray[np.bool_] | None = None
@@ -322,7 +312,7 @@ def _regular(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def layers(rows: Rows, options: ImageData) -> dict[str, PixelLayer]:
+def layers(rows: Rows, options: ImageData) -> dict[str, tuple[torch.dtype, tuple[int, int, int]]]:
     """The tensors of each row: `image`, and `mask` and `depth` if the rows have them."""
     height, width = options.size
     kinds = {
@@ -330,11 +320,7 @@ def layers(rows: Rows, options: ImageData) -> dict[str, PixelLayer]:
         "mask": (torch.uint8, 1),
         "depth": (torch.float32, 1),
     }
-    return {
-        name: PixelLayer(dtype, (channels, height, width))
-        for name, (dtype, channels) in kinds.items()
-        if name in rows.files
-    }
+    return {name: (dtype, (channels, height, width)) for name, (dtype, channels) in kinds.items() if name in rows.files}
 
 
 class Images(RowDataset):

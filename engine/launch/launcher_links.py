@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import cast
 
 from engine.launch import stores
 from engine.launch.joining import Joined, Registration
@@ -31,11 +31,6 @@ ENDED = b"ended\n"
 RECEIVED_MAX = 64
 STRANGERS_MAX = 64
 """Connections from other programs that may be open at once, such as those of port scanners."""
-
-
-class _Peer(NamedTuple):
-    connection: socket.socket
-    received: bytearray
 
 
 class LinkServer:
@@ -58,7 +53,7 @@ class LinkServer:
                 if key.data is None:
                     self._accept()
                 else:
-                    self._read(key.data)
+                    self._read(cast(socket.socket, key.fileobj), key.data)
 
     def _accept(self) -> None:
         try:
@@ -71,26 +66,26 @@ class LinkServer:
             connection.close()
             return
         connection.setblocking(False)
-        self._selector.register(connection, selectors.EVENT_READ, _Peer(connection, bytearray()))
+        self._selector.register(connection, selectors.EVENT_READ, bytearray())
 
-    def _read(self, peer: _Peer) -> None:
+    def _read(self, connection: socket.socket, received: bytearray) -> None:
         is_closed = False
         try:
-            data = peer.connection.recv(RECEIVED_MAX)
+            data = connection.recv(RECEIVED_MAX)
             is_closed = not data
-            peer.received.extend(data)
+            received.extend(data)
         except BlockingIOError:
             return
         except OSError:
             # The network or a firewall broke the connection off. The end of a process closes it: nothing is sent to it
             # that it could have left unread.
-            peer.received.clear()
+            received.clear()
         else:
-            if data and len(peer.received) <= RECEIVED_MAX:
+            if data and len(received) <= RECEIVED_MAX:
                 return
-        self._selector.unregister(peer.connection)
-        peer.connection.close()
-        index = self._hosts.get(bytes(peer.received)) if is_closed else None
+        self._selector.unregister(connection)
+        connection.close()
+        index = self._hosts.get(bytes(received)) if is_closed else None
         if index is not None:
             self._killed(index)
 

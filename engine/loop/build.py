@@ -77,8 +77,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     """A trainer of the plan. Raises `Refused` if the data or the checkpoint cannot be used."""
     run_dir = context.run_dir
     require_equal_config(plan, cores)
-    continued = shared_resume.load(context.resume_from, plan, cores)
-    resumed = continued.checkpoint if continued is not None else None
+    resumed, resumed_path = shared_resume.load(context.resume_from, plan, cores) or (None, None)
     splits = plan.task.load(plan.data, plan.config.seed)
     sizes, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
     if sizes != expected:
@@ -114,11 +113,11 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     if context.telemetry:
         at = resumed.position if resumed is not None else built.position
         _draw_examples(plan, splits.train, artifacts, events, at)
-    if continued is not None and resumed is not None:
+    if resumed is not None and resumed_path is not None:
         data_note = resume.data_note(resumed.identity, identity)
         for note in (*resumed.notes, *([data_note] if data_note else [])):
             events.warn(note)
-        built.resume(adopt_best(store, resumed, continued.path, events.warn))
+        built.resume(adopt_best(store, resumed, resumed_path, events.warn))
         retain_earlier(store, context.reporter.path)
     return built
 

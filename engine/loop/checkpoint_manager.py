@@ -174,25 +174,20 @@ class SharedCheckpointStore(CheckpointStore):
 
     def _in_first(self, work: Callable[[], SavedCheckpoint | None]) -> SavedCheckpoint | None:
         """Returns the result of `work` in the first process, or raises its `SaveFailed`, in every process."""
-        outcome = _Outcome()
+        saved: SavedCheckpoint | None = None
+        failed: str | None = None
         if self._strategy.is_first:
             try:
-                outcome = _Outcome(saved=work())
+                saved = work()
             except SaveFailed as error:
-                outcome = _Outcome(failed=str(error))
-        self.unshared = outcome.saved
-        outcome = msgspec.json.decode(self._strategy.broadcast(msgspec.json.encode(outcome)), type=_Outcome)
+                failed = str(error)
+        self.unshared = saved
+        sent = self._strategy.broadcast(msgspec.json.encode((saved, failed)))
+        saved, failed = msgspec.json.decode(sent, type=tuple[SavedCheckpoint | None, str | None])
         self.unshared = None
-        if outcome.failed is not None:
-            raise SaveFailed(outcome.failed)
-        return outcome.saved
-
-
-class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the first process."""
-
-    saved: SavedCheckpoint | None = None
-    failed: str | None = None
+        if failed is not None:
+            raise SaveFailed(failed)
+        return saved
 
 
 def _reason(requests: list[Request]) -> str:

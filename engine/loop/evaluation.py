@@ -90,15 +90,6 @@ class EvalReporter:
             return EvalResult(self.buffer.meters.readings(), self._collector.scores(), self._collector.pictures())
 
 
-class _Shown(NamedTuple):
-    """A batch with examples of which pictures are drawn."""
-
-    rows: list[int]
-    inputs: dict[str, torch.Tensor]
-    predictions: dict[str, torch.Tensor]
-    present: _Present
-
-
 class EvalCollector:
     """Collects what scores and pictures are made of, from one evaluation after the other."""
 
@@ -118,7 +109,8 @@ class EvalCollector:
         self._num_batches = 0
         self._predicted: dict[str, torch.Tensor] = {}
         """Predictions of the newest step, which must live until that step has run."""
-        self._pending_shown: list[_Shown] = []
+        self._pending_shown: list[tuple[list[int], dict[str, torch.Tensor], dict[str, torch.Tensor], _Present]] = []
+        """Rows of a batch of which pictures are drawn, with its inputs, predictions and the examples that it has."""
         self._shown: list[tuple[Arrays, Arrays]] = []
         """Inputs and predictions of the rows of which pictures are drawn."""
 
@@ -130,7 +122,7 @@ class EvalCollector:
             # Of every batch, and rows are chosen on the host: another choice for one batch is one more program.
             self._predicted = self._sharded(evaluation.predictions, "predict")
             if rows := self._rows.get(self._num_batches):
-                self._pending_shown.append(_Shown(rows, batch.tensors, self._predicted, batch.present))
+                self._pending_shown.append((rows, batch.tensors, self._predicted, batch.present))
         self._num_batches += 1
 
     def fetch(self) -> None:
@@ -138,7 +130,7 @@ class EvalCollector:
         for tensors, present in self._pending:
             self._judged.append(self._read(tensors, self._examples(present)))
         self._pending = []
-        self._shown += [self._read_shown(shown) for shown in self._pending_shown]
+        self._shown += [self._read_shown(*shown) for shown in self._pending_shown]
         self._pending_shown, self._predicted = [], {}
 
     def scores(self) -> dict[str, float]:
@@ -157,10 +149,11 @@ class EvalCollector:
         inputs, predictions = (_joined([arrays[side] for arrays in self._shown]) for side in (0, 1))
         return self._task.pictures(inputs, predictions)
 
-    def _read_shown(self, shown: _Shown) -> tuple[Arrays, Arrays]:
-        present = None if shown.present is None else self._strategy.gather(shown.present, 0)
-        rows = present_rows(shown.rows, present)
-        return self._read(shown.inputs, rows), self._read(shown.predictions, rows)
+    def _read_shown(
+        self, rows: list[int], inputs: dict[str, torch.Tensor], predictions: dict[str, torch.Tensor], present: _Present
+    ) -> tuple[Arrays, Arrays]:
+        rows = present_rows(rows, None if present is None else self._strategy.gather(present, 0))
+        return self._read(inputs, rows), self._read(predictions, rows)
 
     def _sharded(self, tensors: dict[str, torch.Tensor], method: str) -> dict[str, torch.Tensor]:
         """The tensors, [rows of the own cores, ...] each, marked as sharded. Raises `TaskError` for another shape."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import torch
@@ -16,18 +16,11 @@ from engine.parallel.base import Strategy
 from engine.task import Plan
 
 
-class Resumed(NamedTuple):
-    """A checkpoint, and the file that the first process read it from."""
-
-    checkpoint: Checkpoint
-    path: Path
-
-
-def load(path: Path | None, plan: Plan, cores: Strategy) -> Resumed | None:
-    """The checkpoint at the `path` of the first process, which reads it and sends it to the others; None if the path is
-    None. Raises `Refused` in every process. Collective."""
+def load(path: Path | None, plan: Plan, cores: Strategy) -> tuple[Checkpoint, Path] | None:
+    """The checkpoint at the `path` of the first process, which reads it and sends it to the others, and that path; None
+    without one. Raises `Refused` in every process. Collective."""
     if cores.is_only:
-        return None if path is None else Resumed(checkpoint_store.load(path, plan), path)
+        return None if path is None else (checkpoint_store.load(path, plan), path)
     sent = b""
     if cores.is_first and path is not None:
         sent = _encoded(path, plan)
@@ -47,7 +40,7 @@ def load(path: Path | None, plan: Plan, cores: Strategy) -> Resumed | None:
             "notes": tuple(fields["notes"]),
         }
     )
-    return Resumed(checkpoint, Path(content["path"]))
+    return checkpoint, Path(content["path"])
 
 
 def _encoded(path: Path, plan: Plan) -> bytes:

@@ -121,15 +121,8 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} GiB" if num_bytes < 1024 else f"{num_bytes / 1024:.1f} TiB"
 
 
-class _Help(NamedTuple):
-    setting: str
-    total: float
-    """Predicted bytes per core."""
-    note: str
-
-
-def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[_Help]:
-    """Settings that would help, with their bytes per core. Raises `Unpredictable`."""
+def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[tuple[str, float, str]]:
+    """Settings that would help, with their predicted bytes per core, and a note. Raises `Unpredictable`."""
     settings = forecast.settings
 
     def total(changed: Settings) -> float:
@@ -140,12 +133,12 @@ def _helps(forecast: MemoryAdvice, limit: int | None, scale: float) -> Iterator[
         per_example = (now - half) / (settings.batch - max(1, settings.batch // 2))
         batch = _fitting(settings.batch, now, per_example, limit)
         note = "" if limit is None or now - (settings.batch - batch) * per_example <= limit else "not enough on its own"
-        yield _Help(f"data.batch_per_core = {batch}", now - (settings.batch - batch) * per_example, note)
+        yield (f"data.batch_per_core = {batch}", now - (settings.batch - batch) * per_example, note)
     if not settings.bf16:
-        yield _Help('device.precision = "bf16"', total(settings._replace(bf16=True)), "")
+        yield ('device.precision = "bf16"', total(settings._replace(bf16=True)), "")
     if not settings.rematerialise and forecast.plan.machine.device != "CPU":
         again = total(settings._replace(rematerialise=True))
-        yield _Help("device.rematerialise = true", again, "blocks are computed twice")
+        yield ("device.rematerialise = true", again, "blocks are computed twice")
 
 
 def _fitting(batch: int, now: float, per_example: float, limit: int | None) -> int:
@@ -188,7 +181,7 @@ def _odd(num_bytes: int | None) -> list[str]:
     ]
 
 
-def _advice(helps: list[_Help], limit: int | None) -> list[str]:
+def _advice(helps: list[tuple[str, float, str]], limit: int | None) -> list[str]:
     lines = (
         ["settings that would help, each by itself:"] if helps else ["no setting would help; use larger or more cores"]
     )

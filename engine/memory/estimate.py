@@ -149,7 +149,7 @@ def _measure(plan: Plan, batch: Shapes, chosen: Settings, device: str) -> Memory
         if chosen.rematerialise:
             remat.apply(blocks, count.recomputed)
         with (
-            count.by_module(model, [block.name for block in blocks]),
+            count.by_module(model, [name for name, *_ in blocks]),
             torch.autocast(device, dtype=torch.bfloat16, enabled=chosen.bf16),
         ):
             given = plan.task.augment(given)

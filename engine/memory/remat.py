@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,14 +28,9 @@ Recompute = Callable[[Callable[..., Any], tuple[Any, ...]], Any]
 """Calls a function with arguments, and saves only the arguments for the backward pass."""
 
 
-class RecomputedBlock(NamedTuple):
-    """A unit that is computed again."""
-
-    name: str
-    """Its path in the network, as in parameter names."""
-    module: nn.Module
-    pieces: list[list[nn.Module]]
-    """The pieces of a sequence of layers that is cut; else empty."""
+RecomputedBlock = tuple[str, nn.Module, list[list[nn.Module]]]
+"""A unit that is computed again: its path in the network, as in parameter names, the module, and the pieces of a
+sequence of layers that is cut, else none."""
 
 
 def blocks(task: Task, model: nn.Module) -> list[RecomputedBlock]:
@@ -50,7 +45,7 @@ def blocks(task: Task, model: nn.Module) -> list[RecomputedBlock]:
     names = {module: name for name, module in model.named_modules()}
     if not all(isinstance(module, nn.Module) and module in names for module in chosen):
         raise Refused([Problem("task", "blocks() returned a module that is not part of the network")])
-    return [RecomputedBlock(names[module], module, []) for module in chosen]
+    return [(names[module], module, []) for module in chosen]
 
 
 def apply(recomputed: Sequence[RecomputedBlock], recompute: Recompute) -> None:
@@ -147,13 +142,13 @@ def _row(layers: list[nn.Module]) -> Callable[[Any], Any]:
 def _within(module: nn.Module, prefix: str) -> Iterator[RecomputedBlock]:
     """Blocks below a module, never nested."""
     if _is_container(module) and _learns(module) and not any(map(_has_parts, module.children())):
-        yield RecomputedBlock(prefix, module, _pieces(module))
+        yield prefix, module, _pieces(module)
         return
     for name, child in module.named_children():
         place = f"{prefix}.{name}" if prefix else name
         if _is_container(module) and _has_parts(child) and not _is_container(child):
             if _learns(child):
-                yield RecomputedBlock(place, child, [])
+                yield place, child, []
         elif _has_parts(child):
             yield from _within(child, place)
 

@@ -6,7 +6,7 @@ Must not download anything.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,12 +26,6 @@ NEW_HEAD = "tputui_new_head"
 State = dict[str, torch.Tensor]
 
 
-class _Content(NamedTuple):
-    state: State
-    from_run: bool
-    """Whether tputui saved the file."""
-
-
 def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
     """Loads a `torch.save` file into the network, except the modules whose names begin with `head`.
 
@@ -39,11 +33,11 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
     `Refused`, with the configuration's `key`, if the file cannot be read or has other weights: every name of the
     network must be there with its shape, and no others.
     """
-    content = _read(path, key)
+    content, from_run = _read(path, key)
     expected = model.state_dict()
-    state = _without_prefix(content.state, expected)
+    state = _without_prefix(content, expected)
     kept = {name: value for name, value in state.items() if not name.startswith(head)}
-    if content.from_run:
+    if from_run:
         heads = {name: value for name, value in state.items() if name.startswith(head) and name in expected}
         unlike = [name for name, value in heads.items() if value.shape != expected[name].shape]
         if unlike:
@@ -79,8 +73,8 @@ def _shapes(names: list[str], state: State, expected: State) -> list[str]:
     return [f"{name} is {list(state[name].shape)}, expected {list(expected[name].shape)}" for name in names]
 
 
-def _read(path: str | Path, key: str) -> _Content:
-    """The named tensors of the file."""
+def _read(path: str | Path, key: str) -> tuple[State, bool]:
+    """The named tensors of the file, and whether tputui saved it."""
     try:
         content: Any = torch_file.read(expanded(path))
     except OSError as error:
@@ -101,7 +95,7 @@ def _read(path: str | Path, key: str) -> _Content:
         or not all(isinstance(value, torch.Tensor) for value in content.values())
     ):
         raise Refused([Problem(key, f"{path} has no named weights; save the network's state_dict()")])
-    return _Content(content, from_run)
+    return content, from_run
 
 
 def _without_prefix(state: State, expected: State) -> State:

@@ -183,6 +183,10 @@ def test_events_of_a_newer_version_are_counted() -> None:
     assert "CoreMelted (2), TeaMade (1)" in snapshot.newer_format
 
 
+def test_an_event_that_only_a_supervisor_needs_is_of_this_version() -> None:
+    assert said_by_a_worker(ev.RequestHandlingDeclared(t=T0, kinds=["stop"])).newer_format is None
+
+
 def test_newer_format_is_reported() -> None:
     newer = msgspec.structs.replace(opened(T0, "worker"), format=ev.FORMAT_VERSION + 1)
     snapshot = reduced([("worker-0", 0, newer)])

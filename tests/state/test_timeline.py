@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import msgspec
 import pytest
 
 from tests.recorded import T0, losses, opened, steps_recorded, supervisor_events, worker_events
 from tests.state.test_snapshot_builder import around, of, run_until, seen
-from tputui.state.chart_data import MARK_KINDS, Mark
+from tputui.state.chart_data import Mark, MarkKind
 from tputui.state.process_log import OF_A_KIND_MAX
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import RequestView, Snapshot
@@ -165,7 +166,7 @@ def test_frequent_events_are_counted_and_downsampled() -> None:
     snapshot = said_by_a_worker(*events, now=number)
     warnings = marks_of(snapshot, "warning")
     assert snapshot.num_marks >= 2 * number
-    assert len(snapshot.marks) <= len(MARK_KINDS) * 2 * OF_A_KIND_MAX
+    assert len(snapshot.marks) <= len(get_args(MarkKind)) * 2 * OF_A_KIND_MAX
     assert [text for _, _, text in warnings][:1] == ["warning 0"]
     assert [text for _, _, text in warnings][-OF_A_KIND_MAX:] == [
         f"warning {k}" for k in range(number - OF_A_KIND_MAX, number)
@@ -199,5 +200,5 @@ def test_unchanged_parts_are_shared_between_snapshots() -> None:
 
 
 def test_every_kind_of_mark_is_known() -> None:
-    assert len(MARK_KINDS) == 13
+    assert len(get_args(MarkKind)) == 13
     assert isinstance(run_until(12).marks[0], Mark)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import recorded
 from tests.ui import extremes
 from tputui.cli.main import main
-from tputui.state.meter_limits import METERS_MAX
+from tputui.state.process_state import METERS_MAX
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.telemetry import events as ev
 from tputui.ui.charts.curves import dot_of

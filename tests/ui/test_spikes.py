@@ -18,6 +18,7 @@ from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.ui.charts import heatmap, loss, small_multiples
 from tputui.ui.charts.axis import axis_info_of
 from tputui.ui.charts.chart_view import ChartSeries, ChartView, Window, grouped
+from tputui.ui.charts.columns import ReducedColumns
 from tputui.ui.charts.loss import LossChart
 from tputui.ui.charts.spikes import SpikeFinder
 from tputui.ui.render.lines import Line
@@ -88,7 +89,7 @@ def test_the_cursor_names_the_core_of_the_highest_value() -> None:
 
 def test_small_charts_reach_a_spike() -> None:
     columns = long_run(8, 3).core_columns
-    spans = small_multiples.MultiplesMemory().reduced(columns, grouped(8, 8))
+    spans = small_multiples.spans_of(columns, grouped(8, 8), ReducedColumns())
     assert max(span[2] for span in spans[3][len(columns) // 2 :] if span) == pytest.approx(0.9)
     assert max(span[2] for span in spans[4][len(columns) // 2 :] if span) < 0.9
 

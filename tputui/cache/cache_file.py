@@ -250,20 +250,14 @@ class CacheFinding(NamedTuple):
     """Whether the only reason is another version of tputui, or that its journal was sealed since."""
 
 
-class _UnreducedCache(NamedTuple):
-    """A valid cache file whose events have not been reduced yet."""
-
-    path: Path
-    digest: bytes
-    """Digest of its state; all states together may not fit into memory."""
-
-
 class CacheVerifier:
     """Reduces every event of a run, in order for each process."""
 
     def __init__(self, run_dir: Path) -> None:
         self._findings: list[CacheFinding] = []
-        self._waiting: dict[str, dict[int, _UnreducedCache]] = {}
+        self._waiting: dict[str, dict[int, tuple[Path, bytes]]] = {}
+        """By process and number of event: the valid cache files whose events have not been reduced yet, and digests of
+        their states; all states together may not fit into memory."""
         self._states: dict[str, ProcessState] = {}
         for path in listed(run_dir):
             self._look(run_dir, path)
@@ -276,13 +270,13 @@ class CacheVerifier:
         state.apply(seq, event)
         pending = waiting.pop(seq, None)
         if pending is not None:
-            self._compare(pending, state)
+            self._compare(*pending, state)
 
     def findings(self) -> list[CacheFinding]:
         """The results by file name, after all events were applied."""
         for waiting in self._waiting.values():
-            for pending in waiting.values():
-                self._report(pending.path, "the journal has no event with its number")
+            for path, _ in waiting.values():
+                self._report(path, "the journal has no event with its number")
             waiting.clear()
         return sorted(self._findings)
 
@@ -301,14 +295,14 @@ class CacheVerifier:
         except OSError as error:
             self._report(path, f"it cannot be read: {error.strerror}")
         else:
-            self._waiting.setdefault(head.writer, {})[head.last_seq] = _UnreducedCache(path, _digest(content))
+            self._waiting.setdefault(head.writer, {})[head.last_seq] = (path, _digest(content))
 
-    def _compare(self, pending: _UnreducedCache, state: ProcessState) -> None:
+    def _compare(self, path: Path, digest: bytes, state: ProcessState) -> None:
         try:
-            same = _digest(state_codec.encode(state)) == pending.digest
+            same = _digest(state_codec.encode(state)) == digest
         except state_codec.NotCacheable:
             same = False
-        self._report(pending.path, "" if same else "it differs from its journal")
+        self._report(path, "" if same else "it differs from its journal")
 
     def _report(self, path: Path, why_not: str, *, is_outdated: bool = False) -> None:
         size = path.stat().st_size if path.is_file() else 0

@@ -25,9 +25,8 @@ from tputui.state.slow_core import CORES_TIMED_MAX, SlowCores
 from tputui.state.state_struct import POINTS_MAX, Downsampled, Recent, little_endian
 from tputui.state.step_values import StepValues, makes_sense
 from tputui.telemetry import events as ev
+from tputui.telemetry.codec import check_free, nested
 
-DEPTH_MAX = 64
-"""How deep a configuration may be nested."""
 _SHORTENED = 64
 """Characters that may follow a text that was shortened."""
 _JSON_SCALARS = (str, float, bool, int, type(None))
@@ -228,23 +227,12 @@ def _check_keys(state: ProcessState) -> None:
 
 def _check_config(value: Any) -> None:
     """Rejects values that JSON does not have, and nesting too deep to walk through."""
-    level = [value]
-    for _ in range(DEPTH_MAX):
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                _need(all(isinstance(key, str) for key in item), "a key of the configuration is not a text")
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-            elif isinstance(item, int) and not isinstance(item, bool):
-                _need(-ev.INT_MAX <= item <= ev.INT_MAX, "an integer has more than 64 bits")
-            else:
-                _need(isinstance(item, _JSON_SCALARS), "a value is none that JSON has")
-        if not below:
-            return
-        level = below
-    raise ValueError(f"values are nested more than {DEPTH_MAX} deep")
+    check_free(value)
+    for item in nested(value):
+        if isinstance(item, dict):
+            _need(all(isinstance(key, str) for key in item), "a key of the configuration is not a text")
+        elif not isinstance(item, list):
+            _need(isinstance(item, _JSON_SCALARS), "a value is none that JSON has")
 
 
 def _finite(times: Iterable[float]) -> bool:

@@ -75,9 +75,9 @@ def run(args: argparse.Namespace) -> ExitCode:
     snapshots, codes = [*map(session.load, run_dirs)], map(code_record.summary, run_dirs)
     comparison = compare(snapshots, base, [*codes])
     given = [*([args.max_slowdown] if args.max_slowdown else []), *args.max_worse]
-    for limit in given:
-        if limit.name != SLOWDOWN and not any(values_of(limit.name, snapshot) for snapshot in snapshots):
-            raise UsageError(f"--max-worse {inert(limit.name)}: no run has values of this metric")
+    for name, _ in given:
+        if name != SLOWDOWN and not any(values_of(name, snapshot) for snapshot in snapshots):
+            raise UsageError(f"--max-worse {inert(name)}: no run has values of this metric")
     comparison = replace(comparison, limits=[*check(given, snapshots, comparison.verdicts, base)])
     if args.json:
         say_json(comparison, indent=2)
@@ -103,14 +103,14 @@ def _slowdown(text: str) -> Limit:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s?%", text, re.ASCII)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a percentage such as 5%")
-    return Limit(SLOWDOWN, float(match.group(1)) / 100)
+    return SLOWDOWN, float(match.group(1)) / 100
 
 
 def _metric_limit(text: str) -> Limit:
     name, equals, share = text.rpartition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not METRIC=PERCENT such as valid.loss=1%")
-    return _slowdown(share)._replace(name=name)
+    return name, _slowdown(share)[1]
 
 
 def _chosen(args: argparse.Namespace) -> list[Path]:

@@ -49,19 +49,21 @@ def complete_line(top: Parser, summaries: Mapping[str, str], load: Callable[[str
         if name in words:
             parser.add_argument("--runs-dir", metavar="DIR", default=argparse.SUPPRESS)
             load(name).add_arguments(parser)
-            _add_completers(parser)
-            if "--" in words:
+            is_own = "--" in words
+            _add_completers(parser, is_own=is_own)
+            if is_own:
                 # What follows is a command of the user's own.
                 parser.add_argument("command", nargs="*")
     argcomplete.autocomplete(top, always_complete_options=False)
 
 
-def _add_completers(parser: argparse.ArgumentParser) -> None:
+def _add_completers(parser: argparse.ArgumentParser, *, is_own: bool) -> None:
+    """`is_own`: the line has a command of the user's own, so that no configuration belongs to it."""
     from argcomplete.completers import FilesCompleter
 
     by_metavar: dict[str, Any] = {
         "RUN": _runs,
-        "CONFIG": None if "--" in os.environ["COMP_LINE"].split() else FilesCompleter(("toml",)),
+        "CONFIG": None if is_own else FilesCompleter(("toml",)),
         "KEY=VALUE": _keys,
         "FORM|FILE": _forms,
         "RULES": _rules,
@@ -70,7 +72,7 @@ def _add_completers(parser: argparse.ArgumentParser) -> None:
         completer = by_metavar.get(str(action.metavar))
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():
-                _add_completers(each)
+                _add_completers(each, is_own=is_own)
         elif completer is not None:
             action.completer = completer  # type: ignore[attr-defined]  # where argcomplete looks for it
 

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tputui import user_cache
 from tputui.cli.arguments import find_run, mirror_of_hosts, parent_of
 from tputui.cli.console import UsageError, narrate, usage_errors
 from tputui.formatting import inert
@@ -57,12 +58,7 @@ class RunOrLog:
     @property
     def is_log(self) -> bool:
         """Whether it is a log, or the run directory of one, to which no requests can be made."""
-        # Imported only for a directory of that name, so that viewers of runs start faster.
-        if self.run_dir.absolute().parent.name != "imports":
-            return False
-        from tputui.log_import.place import is_import
-
-        return is_import(self.run_dir, os.environ)
+        return user_cache.holds(self.run_dir, "imports", os.environ)
 
     @property
     def is_read(self) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tputui.compare.direction import less_is_better
-from tputui.compare.limits import LimitResult
+from tputui.compare.limits import LimitResult, less_is_better
 from tputui.compare.upgrades import upgrade
 from tputui.compare.verdict import (
     METHOD,

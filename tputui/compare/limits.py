@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
-from tputui.compare.direction import less_is_better
 from tputui.compare.verdict import LEVEL, PaceVerdict
 from tputui.diagnosis.curve import noise_around_trend
+from tputui.logs.tags import is_falling
 from tputui.state.conditions import split_of
 from tputui.state.metric_series import Metrics, MetricSource
 from tputui.state.snapshot import Snapshot
@@ -24,12 +24,9 @@ POINTS_MIN = 6
 """Values of a curve from which its noise is estimated."""
 
 
-class Limit(NamedTuple):
-    """What a run may be worse by than the base."""
-
-    name: str
-    """`SLOWDOWN`: time per example; else a metric, such as `valid.loss`, by its best value."""
-    share: float
+Limit = tuple[str, float]
+"""`SLOWDOWN`, the time per example, or a metric, such as `valid.loss`, by its best value; and the share by which a run
+may be worse than the base."""
 
 
 class LimitResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,3 +105,11 @@ def _worse(name: str, snapshot: Snapshot, base: Snapshot) -> tuple[float, float,
 def _noise(values: Sequence[float]) -> float:
     """Standard deviation from value to value in the later half of a curve."""
     return noise_around_trend(values[-max(POINTS_MIN, len(values) // 2) :])
+
+
+def less_is_better(name: str, snapshot: Snapshot) -> bool:
+    """Whether lower values are better: by the configuration for the monitored meter, else by its name."""
+    checkpoint = snapshot.config.get("checkpoint")
+    if isinstance(checkpoint, dict) and checkpoint.get("monitor") == name and checkpoint.get("mode") in ("min", "max"):
+        return bool(checkpoint["mode"] == "min")
+    return is_falling(name)

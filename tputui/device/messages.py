@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from tputui.telemetry.events import INT_MAX, CoreState
 from tputui.wire import BYTES, FIXED64, VARINT, WireField, fields, signed
@@ -25,10 +24,8 @@ _TENSOR_CORE = 1
 """The type of a core, and of its sequencer, that runs XLA programs; others belong to sparse cores."""
 
 
-class DeviceReading(NamedTuple):
-    device: int | None
-    """Number of the device; None if the metric does not name it."""
-    value: float
+DeviceReading = tuple[int | None, float]
+"""Number of the device, None if the metric does not name it, and the value."""
 
 
 def metric_request(name: str, *, skip_node_aggregation: bool) -> bytes:
@@ -56,7 +53,7 @@ def readings(answer: bytes) -> list[DeviceReading]:
         for entry in _messages(metric, 3):
             value = _number(entry)
             if value is not None and math.isfinite(value) and len(device_readings) < CORES_MAX:
-                device_readings.append(DeviceReading(_device(entry), value))
+                device_readings.append((_device(entry), value))
     return device_readings
 
 

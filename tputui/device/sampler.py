@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 from tputui import environment
 from tputui.device import service
@@ -35,15 +35,11 @@ _OF_CHIPS = frozenset({"duty_cycle_percent", "throttle_score", "ici_link_health"
 """Measured on every chip, which has one or two cores; others are measured on every core."""
 
 
-class HostDevices(NamedTuple):
-    cores: list[CoreSample]
-    hbm: list[HbmReading]
-    absent: list[str]
-    """Names of the values that no core has."""
+def _host_of(processes: Sequence[Metrics]) -> tuple[list[CoreSample], list[HbmReading], list[str]]:
+    """The cores of all processes, their memory, and the names of the values that no core has.
 
-
-def host_of(processes: Sequence[Metrics]) -> HostDevices:
-    """The cores of all processes, in order. Processes that number their devices from 0 each are numbered in order."""
+    Processes that number their devices from 0 each are numbered in order.
+    """
     tables = [_by_device(metrics) for metrics in processes]
     devices = [device for table in tables for device in table]
     repeat = len(set(devices)) < len(devices)
@@ -57,7 +53,7 @@ def host_of(processes: Sequence[Metrics]) -> HostDevices:
     ]
     present = {name for _, row in numbered for name in row} | ({"hbm"} if hbm else set())
     wanted = ["hbm", *(name for name in METRICS if name not in _HBM)]
-    return HostDevices(cores, hbm, [name for name in wanted if name not in present])
+    return cores, hbm, [name for name in wanted if name not in present]
 
 
 def _by_device(metrics: Metrics) -> dict[int, dict[str, float]]:
@@ -206,15 +202,15 @@ class DeviceSampler:
         answers = list(pool.map(_Port.read_metrics, self._ports))
         reason = _reasons([(port.number, why) for port, why in zip(self._ports, answers, strict=True)])
         measured = [answer for answer in answers if not isinstance(answer, str)]
-        host = host_of(measured)
-        if not host.cores:
+        cores, hbm, absent = _host_of(measured)
+        if not cores:
             self._emit_nothing(reason or "the TPU runtime answers without a value")
             return False
         self._reported = None
         now = time.time()
-        hbm_reason = None if host.hbm else "the TPU runtime does not report its memory"
-        self._events.put(MemorySampled(t=now, hbm=host.hbm or None, hbm_reason=hbm_reason))
-        self._events.put(DeviceSampled(t=now, cores=host.cores, reason=reason, absent=host.absent))
+        hbm_reason = None if hbm else "the TPU runtime does not report its memory"
+        self._events.put(MemorySampled(t=now, hbm=hbm or None, hbm_reason=hbm_reason))
+        self._events.put(DeviceSampled(t=now, cores=cores, reason=reason, absent=absent))
         return True
 
     def _emit_nothing(self, reason: str) -> None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import le
-from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.diagnosis.diagnosed_run import STEPS_MIN, DiagnosedRun
@@ -61,11 +60,11 @@ _CAUSES = {
 def recompiles(run: DiagnosedRun) -> Iterator[Verdict]:
     """Compilations after warm-up, by line: findings for programs that compile again and again, hints for those that
     compile once for each of a few inputs."""
-    late = late_compiles(run.evidence.compiles)
-    if not late.recompiles and not late.first:
+    recompiled, first = late_compiles(run.evidence.compiles)
+    if not recompiled and not first:
         yield from _counted_only(run)
         return
-    for group, *others in late.recompiles:
+    for group, *others in recompiled:
         lost_s = _seconds([group, *others])
         kind = _kind(group)
         yield run.verdict(
@@ -77,7 +76,7 @@ def recompiles(run: DiagnosedRun) -> Iterator[Verdict]:
             fix=_fix(run, group),
             **run.gain(lost_s, run.training_s(lost_s or 0.0)),
         )
-    for group, *others in late.first:
+    for group, *others in first:
         when = "for the first time with these inputs" if group.num_states < 2 else "once for each of its new inputs"
         yield run.verdict(
             "recompile",
@@ -371,12 +370,6 @@ FLOPS_MIN = 1e9
 """Multiplications of a program on one core from which shapes matter: less takes 0.1 ms on the slowest TPU."""
 
 
-class _Waste(NamedTuple):
-    matmul: MatmulObserved
-    flops: float
-    padded: float
-
-
 def batch_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
     """A batch per core that does not fill the rows of a TPU's tiles."""
     plan = run.snapshot.plan
@@ -395,12 +388,10 @@ def batch_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
 
 def feature_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
     """Matrix multiplications that are mostly padding."""
-    wastes = [_waste(matmul) for program in run.evidence.programs.values() for matmul in program.matmuls or ()]
-    flops, padded = sum(waste.flops for waste in wastes), sum(waste.padded for waste in wastes)
+    matmuls, flops, padded = _matmuls(run)
     if flops < FLOPS_MIN or 1 - flops / padded < WASTE_SHARE:
         return
-    worst = max(wastes, key=lambda waste: waste.padded - waste.flops)
-    matmul = worst.matmul
+    _, matmul = max(matmuls, key=lambda excess: excess[0])
     sizes = f"{matmul.dtype}[{matmul.m},{matmul.k}] x [{matmul.k},{matmul.n}]"
     to = f"[{_up(matmul.m, ROWS)},{_up(matmul.k, COLUMNS)}] x [{_up(matmul.k, COLUMNS)},{_up(matmul.n, COLUMNS)}]"
     yield run.verdict(
@@ -415,16 +406,28 @@ def feature_multiple(run: DiagnosedRun) -> Iterator[Verdict]:
 
 def padding_share(run: DiagnosedRun) -> float | None:
     """Share of the matrix multiplications that is padding on a TPU; None if none were observed."""
-    wastes = [_waste(matmul) for program in run.evidence.programs.values() for matmul in program.matmuls or ()]
-    padded = sum(waste.padded for waste in wastes)
-    return 1 - sum(waste.flops for waste in wastes) / padded if padded else None
+    _, flops, padded = _matmuls(run)
+    return 1 - flops / padded if padded else None
 
 
-def _waste(matmul: MatmulObserved) -> _Waste:
+def _matmuls(run: DiagnosedRun) -> tuple[list[tuple[float, MatmulObserved]], float, float]:
+    """The matrix multiplications with the operations that padding adds to each, all operations, and all of the padded
+    ones."""
+    flops = padded = 0.0
+    matmuls: list[tuple[float, MatmulObserved]] = []
+    for matmul in (matmul for program in run.evidence.programs.values() for matmul in program.matmuls or ()):
+        own, whole = _flops(matmul)
+        flops, padded = flops + own, padded + whole
+        matmuls.append((whole - own, matmul))
+    return matmuls, flops, padded
+
+
+def _flops(matmul: MatmulObserved) -> tuple[float, float]:
+    """The operations of a matrix multiplication, and those of the padded one."""
     times = 2.0 * max(0, matmul.batch) * max(0, matmul.count)
     m, k, n = (max(0, size) for size in (matmul.m, matmul.k, matmul.n))
     padded = float(_up(m, ROWS)) * _up(k, COLUMNS) * _up(n, COLUMNS)
-    return _Waste(matmul, times * m * k * n, times * padded)
+    return times * m * k * n, times * padded
 
 
 def _up(size: int, unit: int) -> int:
@@ -438,7 +441,7 @@ def precision(run: DiagnosedRun) -> Iterator[Verdict]:
     matmuls = [matmul for program in run.evidence.programs.values() for matmul in program.matmuls or ()]
     flops = {matmul.dtype: 0.0 for matmul in matmuls}
     for matmul in matmuls:
-        flops[matmul.dtype] += _waste(matmul).flops
+        flops[matmul.dtype] += _flops(matmul)[0]
     total = sum(flops.values())
     share = flops.get("f32", 0.0) / total if total else None
     if share is not None and share < 0.5:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,44 +31,41 @@ EVIDENCE_RULES: frozenset[RuleName] = frozenset({"input", "tracing"})
 """Rules whose finding means that the device waits: its idle time is evidence."""
 
 
-class Idle(NamedTuple):
-    """Idle time of the cores during training."""
-
-    share: float
-    """Median over the samples of the mean over the cores, so that evaluations and saves do not count."""
-    num_samples: int
-
-
 def with_idle_time(run: DiagnosedRun, verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
     """The verdicts, with idle time of the TPU as evidence; a verdict of its own if no rule about the host explains it.
 
     Idle time of more than 10 % without a cause on the host is what XProf reports as an idle device.
     """
     idle = idle_of(run)
-    if idle is None or idle.share <= IDLE_SHARE:
+    if idle is None or idle[0] <= IDLE_SHARE:
         yield from verdicts
         return
-    text = f"the TPU cores are idle for {idle.share * 100:.0f} % of the time"
-    measured = f"{text}, by {fmt.counted(idle.num_samples, 'sample')} of their duty cycle"
+    share, num_samples = idle
+    text = f"the TPU cores are idle for {share * 100:.0f} % of the time"
+    measured = f"{text}, by {fmt.counted(num_samples, 'sample')} of their duty cycle"
     for verdict in verdicts:
         is_evidence = verdict.status == "found" and verdict.rule in EVIDENCE_RULES
         yield replace(verdict, evidence=[*verdict.evidence, measured]) if is_evidence else verdict
     if any(verdict.status == "found" and verdict.rule in HOST_RULES for verdict in verdicts):
         return
-    lost_s = idle.share * run.steady_s if run.steady_s is not None else None
+    lost_s = share * run.steady_s if run.steady_s is not None else None
     yield run.verdict(
         "device_idle",
         f"{text}, and the host shows no cause",
         lost_s=lost_s,
-        evidence=[f"{fmt.counted(idle.num_samples, 'sample')} of the duty cycle during training"],
+        evidence=[f"{fmt.counted(num_samples, 'sample')} of the duty cycle during training"],
         fix="give each program more work, with a larger batch per core or several steps per program; profile some "
         "steps to see what the host does between two programs",
         **run.gain(lost_s, run.steady_s),
     )
 
 
-def idle_of(run: DiagnosedRun) -> Idle | None:
-    """Idle time after the first steps; None without readings, and before there are enough."""
+def idle_of(run: DiagnosedRun) -> tuple[float, int] | None:
+    """The share of their time for which cores are idle after the first steps, and the number of samples; None without
+    readings, and before there are enough.
+
+    It is the median over the samples of the mean over the cores, so that evaluations and saves do not count.
+    """
     throughput = run.snapshot.throughput
     if throughput is None or run.is_early:
         return None
@@ -82,7 +78,7 @@ def idle_of(run: DiagnosedRun) -> Idle | None:
     ]
     if len(duty) < SAMPLES_MIN:
         return None
-    return Idle(1.0 - min(max(median(duty), 0.0), 100.0) / 100.0, len(duty))
+    return 1.0 - min(max(median(duty), 0.0), 100.0) / 100.0, len(duty)
 
 
 def throttling(run: DiagnosedRun) -> Iterator[Verdict]:

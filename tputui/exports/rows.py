@@ -71,14 +71,6 @@ class EpochRow(NamedTuple):
 Row = StepRow | MetricRow | EpochRow | EventRow
 
 
-class UnreadableEvents(NamedTuple):
-    """Events whose values could not be decoded."""
-
-    num_events: int
-    why: str
-    """Of the first one."""
-
-
 class RunRows:
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
@@ -89,8 +81,9 @@ class RunRows:
         """Of the process that is read, by journal."""
         self._first_steps: dict[int, int] = {}
         """By generation that began with a restart."""
-        self.unreadable: UnreadableEvents | None = None
-        """Set while the rows are read."""
+        self.unreadable: tuple[int, str] | None = None
+        """The number of events whose values could not be decoded, and why of the first one; set while the rows are
+        read."""
 
     def __iter__(self) -> Iterator[Row]:
         """All rows, in the order of each process. Raises `OSError`."""
@@ -101,11 +94,8 @@ class RunRows:
             try:
                 yield from self._kept(entry)
             except BlockError as error:
-                before = self.unreadable
-                why = f"{entry.writer}: event {entry.seq}: {error}"
-                self.unreadable = (
-                    UnreadableEvents(before.num_events + 1, before.why) if before else UnreadableEvents(1, why)
-                )
+                number, why = self.unreadable or (0, f"{entry.writer}: event {entry.seq}: {error}")
+                self.unreadable = (number + 1, why)
 
     def _kept(self, entry: JournalEvent) -> Iterator[Row]:
         """The rows of an event without steps that later processes have trained again. What a script logs is kept."""

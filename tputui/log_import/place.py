@@ -97,24 +97,12 @@ class ImportState(msgspec.Struct, kw_only=True):
         return Bookmark("", self.journal_bytes, self.next_seq, journal_id=self.journal_id or None)
 
 
-def imports_dir(environ: Mapping[str, str]) -> Path:
-    """The directory of the imported logs. Raises `OSError` if there is no home directory."""
-    return user_cache.folder_of("imports", environ)
-
-
 def run_dir_of(log: Path, environ: Mapping[str, str]) -> Path:
     """The run directory of a log. Raises `OSError` if there is no home directory."""
     resolved = log.resolve()
     digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:_DIGEST_CHARS]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", resolved.name)[:_NAME_CHARS_MAX].strip("._-") or "log"
-    return imports_dir(environ) / f"{name}-{digest}"
-
-
-def is_import(run_dir: Path, environ: Mapping[str, str]) -> bool:
-    try:
-        return run_dir.absolute().parent == imports_dir(environ)
-    except OSError:
-        return False
+    return user_cache.folder_of("imports", environ) / f"{name}-{digest}"
 
 
 class Imported(NamedTuple):

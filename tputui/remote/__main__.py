@@ -1,4 +1,5 @@
-"""The process that mirrors a run for a viewer: `python -m tputui.remote`, with the run as JSON on its command line.
+"""The process that mirrors a run for a viewer: `python -m tputui.remote`, with JSON on its command line: the address
+of the run, and whether all steps of a report but the last are left out.
 
 Prints a line of JSON when the mirror can be opened, and another one when it has everything that the hosts had. Ends
 when the viewer closes its end of the standard input. If another process mirrors the same run, waits until it can take
@@ -17,9 +18,10 @@ import msgspec
 
 from tputui.exit_codes import ExitCode
 from tputui.remote import link
+from tputui.remote.address import RunAddress
 from tputui.remote.mirror import Mirror, MirrorFull, MirrorLock, mirror_dir_of
 from tputui.remote.mirroring import Mirroring
-from tputui.remote.opening import OpeningTask, Ready, Synced
+from tputui.remote.opening import Ready, Synced
 from tputui.remote.ssh_command import InvalidProgram, remote_command
 
 LOCK_POLL_S = 0.2
@@ -27,13 +29,13 @@ PROBLEMS_NAMED = 3
 
 
 def main(arguments: list[str]) -> ExitCode:
-    return asyncio.run(_mirror(msgspec.json.decode(arguments[-1], type=OpeningTask)))
+    return asyncio.run(_mirror(*msgspec.json.decode(arguments[-1], type=tuple[RunAddress, bool])))
 
 
-async def _mirror(task: OpeningTask) -> ExitCode:
+async def _mirror(address: RunAddress, summary: bool) -> ExitCode:
     left = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, lambda: None if os.read(0, 4_096) else left.set())
-    work = asyncio.create_task(_work(task))
+    work = asyncio.create_task(_work(address, summary))
     leaving = asyncio.create_task(left.wait())
     await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
     asyncio.get_running_loop().remove_reader(0)
@@ -45,9 +47,9 @@ async def _mirror(task: OpeningTask) -> ExitCode:
         return ExitCode.DONE
 
 
-async def _work(task: OpeningTask) -> ExitCode:
+async def _work(address: RunAddress, summary: bool) -> ExitCode:
     try:
-        run_dir = mirror_dir_of(task.address, os.environ, summary=task.summary)
+        run_dir = mirror_dir_of(address, os.environ, summary=summary)
         remote_command(os.environ)
         lock = MirrorLock(run_dir)
         is_shown = False
@@ -59,7 +61,7 @@ async def _work(task: OpeningTask) -> ExitCode:
                 _report(Synced(problems=[host.reason for host in links.hosts if host.reason]))
             await asyncio.sleep(LOCK_POLL_S)
         mirror = Mirror(run_dir)
-        mirroring = Mirroring(task.address, mirror, os.environ, summary=task.summary)
+        mirroring = Mirroring(address, mirror, os.environ, summary=summary)
         running = asyncio.create_task(mirroring.run())
         try:
             return await _report_progress(mirroring, running, str(run_dir), is_shown=is_shown)
@@ -71,7 +73,7 @@ async def _work(task: OpeningTask) -> ExitCode:
                 # Also if the viewer leaves meanwhile, which cancels this.
                 mirror.remove_if_empty()
     except (OSError, MirrorFull, InvalidProgram) as error:
-        _report(Ready(error=f"{task.address}: it cannot be mirrored: {_reason(error)}"))
+        _report(Ready(error=f"{address}: it cannot be mirrored: {_reason(error)}"))
         return ExitCode.USAGE
 
 

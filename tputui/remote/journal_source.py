@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -34,33 +34,23 @@ _LINE_END = re.compile(rb'(?:,"j":"([0-9a-f]{8})")?,"q":([0-9]{1,16}),"c":"[0-9a
 _LINE_END_BYTES = 64
 
 
-class FileMarks(NamedTuple):
-    """What identifies the first bytes of a file: CRC-32 of their first and their last `MARK_BYTES` bytes."""
+def marks_of(path: Path, size: int) -> tuple[int, int]:
+    """What identifies the first `size` bytes of a file: CRC-32 of their first and their last `MARK_BYTES` bytes.
 
-    head_crc: int
-    tail_crc: int
-
-
-class LastEvent(NamedTuple):
-    """The number of the last event of some lines, and the id of its journal."""
-
-    seq: int
-    journal_id: str
-
-
-def marks_of(path: Path, size: int) -> FileMarks:
-    """The marks of the first `size` bytes of a file. Raises `OSError`, also if it is shorter."""
+    Raises `OSError`, also if the file is shorter.
+    """
     with reading(path) as fd:
         if os.fstat(fd).st_size < size:
             raise OSError(f"{path} is shorter than {size} bytes")
         length = min(size, MARK_BYTES)
-        return FileMarks(zlib.crc32(os.pread(fd, length, 0)), zlib.crc32(os.pread(fd, length, size - length)))
+        return zlib.crc32(os.pread(fd, length, 0)), zlib.crc32(os.pread(fd, length, size - length))
 
 
-def last_event(lines: bytes) -> LastEvent | None:
-    """The last event of some bytes that end with a line; None if that is none."""
+def next_event(lines: bytes) -> tuple[int, str]:
+    """The number of the event after some bytes that end with a line, and the id of their journal; 0 and "" if the last
+    line is no event."""
     match = _LINE_END.search(lines[-_LINE_END_BYTES:])
-    return LastEvent(int(match[2]), (match[1] or b"").decode()) if match else None
+    return (int(match[2]) + 1, (match[1] or b"").decode()) if match else (0, "")
 
 
 class JournalSource(Protocol):

@@ -11,9 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from tputui import user_cache
 from tputui.formatting import inert
 from tputui.remote.address import parse_host
-from tputui.remote.mirror import LINK_FILE, is_mirror
+from tputui.remote.mirror import LINK_FILE
 from tputui.telemetry import rundir
 from tputui.telemetry.files import read_small
 
@@ -164,8 +165,7 @@ class LinkReader:
     """Reads the connections of a mirror, when they change."""
 
     def __init__(self, run_dir: Path) -> None:
-        is_here = run_dir.absolute().parent.name == "mirrors" and is_mirror(run_dir, os.environ)
-        self._path = run_dir / LINK_FILE if is_here else None
+        self._path = run_dir / LINK_FILE if user_cache.holds(run_dir, "mirrors", os.environ) else None
         self._modified: int | None = None
         self._links: Links | None = None
 

@@ -24,7 +24,7 @@ import msgspec
 
 from tputui import user_cache
 from tputui.remote.address import RunAddress
-from tputui.remote.journal_source import PICTURES, last_event, marks_of
+from tputui.remote.journal_source import PICTURES, marks_of, next_event
 from tputui.remote.protocol import (
     HAVE_BYTES_MAX,
     HAVE_MAX,
@@ -56,25 +56,13 @@ class MirrorFull(Exception):
     """There is no room for more; the message is one sentence."""
 
 
-def mirrors_dir(environ: Mapping[str, str]) -> Path:
-    """The directory of all mirrors. Raises `OSError` if there is no home directory."""
-    return user_cache.folder_of("mirrors", environ)
-
-
 def mirror_dir_of(address: RunAddress, environ: Mapping[str, str], *, summary: bool) -> Path:
     """The mirror of a run. Raises `OSError` if there is no home directory."""
     hosts = sorted(map(str, address.hosts))
     key = msgspec.json.encode([hosts, address.runs_dir, address.run, summary])
     digest = hashlib.sha256(key).hexdigest()[:_DIGEST_CHARS]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", address.run.rpartition("/")[2])[:_NAME_CHARS_MAX].strip("._-") or "run"
-    return mirrors_dir(environ) / f"{name}-{digest}"
-
-
-def is_mirror(run_dir: Path, environ: Mapping[str, str]) -> bool:
-    try:
-        return run_dir.absolute().parent == mirrors_dir(environ)
-    except OSError:
-        return False
+    return user_cache.folder_of("mirrors", environ) / f"{name}-{digest}"
 
 
 class MirrorLock:
@@ -196,16 +184,16 @@ class Mirror:
 
     def _follow(self, writer: str, form: Form, path: Path, size: int) -> Follow:
         self._sizes[writer] = (form, size)
-        marks = marks_of(path, size)
-        last = last_event(_end_of(path, size)) if form == "plain" else None
+        head_crc, tail_crc = marks_of(path, size)
+        next_seq, journal_id = next_event(_end_of(path, size)) if form == "plain" else (0, "")
         return Follow(
             writer=writer,
             form=form,
             size=size,
-            head_crc=marks.head_crc,
-            tail_crc=marks.tail_crc,
-            next_seq=last.seq + 1 if last else 0,
-            journal_id=last.journal_id if last else "",
+            head_crc=head_crc,
+            tail_crc=tail_crc,
+            next_seq=next_seq,
+            journal_id=journal_id,
         )
 
     def _remove(self, writer: str) -> None:

@@ -23,14 +23,6 @@ class Unreachable(Exception):
     """The run cannot be mirrored; the message is one sentence."""
 
 
-class OpeningTask(msgspec.Struct, kw_only=True):
-    """What a process mirrors."""
-
-    address: RunAddress
-    summary: bool = False
-    """Leave out all steps of a report but the last."""
-
-
 class Ready(msgspec.Struct, kw_only=True, tag=True):
     """The mirror can be opened, or why it cannot."""
 
@@ -50,7 +42,7 @@ class OpenedMirror:
 
     def __init__(self, address: RunAddress, *, summary: bool = False, cancelled: threading.Event | None = None) -> None:
         """Waits until the mirror can be opened. Raises `Unreachable`, and `Cancelled` if `cancelled` is set."""
-        task = msgspec.json.encode(OpeningTask(address=address, summary=summary)).decode()
+        task = msgspec.json.encode((address, summary)).decode()
         env = {**os.environ, "PYTHONSAFEPATH": "1"}
         self._process = ChildProcess("tputui.remote", [task], env, line_bytes_max=LINE_BYTES_MAX, close_s=CLOSE_S)
         self._is_synced = False

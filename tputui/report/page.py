@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import NamedTuple
 
 from tputui import formatting as fmt
 from tputui.config_diff import config_lines
@@ -213,16 +212,10 @@ Spell = dict[str, Callable[[float], str]]
 """How the numbers of a column are written, by its title; else as `fmt.number` does."""
 
 
-class _PageTable(NamedTuple):
-    title: str
-    find: Callable[[Snapshot], Figures]
-    spell: Spell
-
-
-_TABLES = (
-    _PageTable("Cores", BY_PANEL["cores"], {"phase_s": fmt.duration, "compute_s": fmt.duration}),
-    _PageTable("Meters", BY_PANEL["meters"], {}),
-    _PageTable("Epochs", BY_PANEL["epochs"], {"lr": fmt.exact}),
+_TABLES: tuple[tuple[str, Callable[[Snapshot], Figures], Spell], ...] = (
+    ("Cores", BY_PANEL["cores"], {"phase_s": fmt.duration, "compute_s": fmt.duration}),
+    ("Meters", BY_PANEL["meters"], {}),
+    ("Epochs", BY_PANEL["epochs"], {"lr": fmt.exact}),
 )
 
 

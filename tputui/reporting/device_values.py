@@ -43,14 +43,6 @@ class Pending(NamedTuple):
     """Number of in-place changes of the tensor when it was passed, or `_SNAPSHOT`."""
 
 
-class Fetched(NamedTuple):
-    """A value on the host."""
-
-    tag: Any
-    row: list[float]
-    """[number of elements]: a scalar has one, a value per core as many as there are cores."""
-
-
 def host_row(value: Any) -> list[float] | None:
     """The elements of a value that can be read without waiting for a device; None if it is on a device.
 
@@ -170,8 +162,9 @@ class DeviceValues:
             return False
         return True
 
-    def fetch(self, *, all_values: bool = False, leave: int = 0) -> list[Fetched]:
-        """Fetches the values that the device has computed or is computing, in the order in which they were passed.
+    def fetch(self, *, all_values: bool = False, leave: int = 0) -> list[tuple[Any, list[float]]]:
+        """Fetches the values that the device has computed or is computing, in the order in which they were passed, as
+        tags and elements: one of a scalar, and as many as there are cores of a value per core.
 
         A value of torch_xla that is not part of a program yet stays, because reading it would compile one, unless
         `all_values` is true. The newest `leave` values stay.
@@ -190,7 +183,7 @@ class DeviceValues:
             if row is None or _is_changed(pending):
                 row = [NAN] * (len(row) if row is not None else _num_elements(pending.value))
                 self._copy_from_now()
-            fetched.append(Fetched(pending.tag, row))
+            fetched.append((pending.tag, row))
         return fetched
 
     def _copy_from_now(self) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tputui.reporting.best_epoch import BestEpoch
 from tputui.reporting.device_values import PENDING_MAX, DeviceValues, host_row
@@ -33,14 +33,6 @@ NAN = float("nan")
 
 def ignore(step: int, values: Any) -> None:
     """Takes the values of a run that records none."""
-
-
-class MeterValue(NamedTuple):
-    """The tag of a meter's value on a device."""
-
-    split: ev.Split
-    name: str
-    num_examples: int
 
 
 class StepRecorder:
@@ -224,7 +216,7 @@ class ThreadValues:
     def add(self, split: ev.Split, name: str, value: Any, count: int) -> None:
         """Adds a value to a meter; one on a device is fetched later."""
         count = int(count)
-        devices, tag = self._devices, MeterValue(split, name, count)
+        devices, tag = self._devices, (split, name, count)
         if not devices.add_snapshot(tag, value, name):
             if (row := host_row(value)) is not None:
                 if row:
@@ -250,8 +242,9 @@ class ThreadValues:
             return
         self.num_fetches += 1
         for tag, row in self._devices.fetch(all_values=all_values, leave=leave):
-            if isinstance(tag, MeterValue):
-                self._recorder.add(tag.split, tag.name, sum(row) / len(row), tag.num_examples)
+            if isinstance(tag, tuple):
+                split, name, num_examples = tag
+                self._recorder.add(split, name, sum(row) / len(row), num_examples)
             else:
                 self.num_waiting -= 1
                 self._put(tag, row)

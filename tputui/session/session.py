@@ -14,9 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from tputui import formatting as fmt
 from tputui.cache.cache_file import StateCache
-from tputui.remote.link import NO_LINKS, LinkReader
-from tputui.session import truncation, viewer_parts
+from tputui.remote.link import NO_LINKS, LinkReader, Links
+from tputui.session import truncation
 from tputui.session.journal_reader import CachedStates, JournalReader
 from tputui.session.player import JournalSpan, Player, Present, Reach, reach_of, spans
 from tputui.session.run_directory import RunDirectory
@@ -24,11 +25,12 @@ from tputui.session.truncation import JournalFile
 from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
 from tputui.state.run_condition import ENDED
-from tputui.state.snapshot import RunDetails, Snapshot
+from tputui.state.snapshot import RequestView, RunDetails, Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
 from tputui.telemetry import requests, rundir
 from tputui.telemetry.codec import Damage
 from tputui.telemetry.events import is_time
+from tputui.telemetry.files import FULL_BYTES, free_bytes
 from tputui.telemetry.merge import JournalEvent, Merge
 from tputui.telemetry.run_clock import RunClock
 
@@ -37,6 +39,9 @@ OLD_LOG_S = 86_400.0
 """Seconds without a value after which the present of an imported log is its newest value."""
 WATCH_S = 5.0
 """Seconds that a run of another host, if it looks lost, is watched for new events before it counts as settled."""
+
+FULL_DISK_S = 600.0
+"""Seconds after the newest event in which a full disk may be the reason that a run looks lost."""
 
 
 class Session:
@@ -175,8 +180,8 @@ class Session:
             dir=str(self.run_dir),
             created=manifest.created if manifest else None,
             config=manifest.config if manifest else None,
-            details=viewer_parts.details(manifest) if manifest else RunDetails(),
-            requests=[viewer_parts.request_view(r) for r in self._requests() if follows or r.t <= now],
+            details=_details(manifest) if manifest else RunDetails(),
+            requests=[_request_view(r) for r in self._requests() if follows or r.t <= now],
             damage=self._damage(reader, final),
             troubles=[text for text in (gone, unread, full, lost_link) if text],
         )
@@ -190,7 +195,7 @@ class Session:
         else:
             snapshot = build_snapshot(state, context, liveness, may_defer=may_defer)
             self._built = (built_from, snapshot)
-        return viewer_parts.with_links(snapshot, self._links, self._clock())
+        return _with_links(snapshot, self._links, self._clock())
 
     @property
     def settled(self) -> bool:
@@ -250,7 +255,7 @@ class Session:
     def _full_disk(self, liveness: Liveness) -> str | None:
         newest_t = self._reader.state.newest_t
         silent_s = self._present.now() - newest_t if newest_t is not None else math.inf
-        return viewer_parts.full_disk(self.run_dir, liveness, silent_s)
+        return _full_disk(self.run_dir, liveness, silent_s)
 
     def _follow(self, budget_s: float) -> list[JournalEvent]:
         opened = self._reader.opened
@@ -471,3 +476,37 @@ def read_events(run_dir: Path) -> Iterator[JournalEvent]:
                 return
     finally:
         merge.close()
+
+
+def _details(manifest: rundir.Manifest) -> RunDetails:
+    """Where a run comes from, by its manifest."""
+    return RunDetails(
+        argv=manifest.argv,
+        cwd=manifest.cwd or None,
+        config_path=manifest.config_path or None,
+        host=manifest.host,
+        versions=manifest.versions or {"tputui": manifest.version},
+        git=manifest.git,
+        resumed_from=manifest.resume_from,
+    )
+
+
+def _request_view(request: requests.Request) -> RequestView:
+    """A request as it was made, without the answers of the run."""
+    return RequestView(id=request.id, kind=request.kind, state="requested", t=request.t, by=request.by)
+
+
+def _full_disk(run_dir: Path, liveness: Liveness, silent_s: float) -> str | None:
+    """A sentence if the disk of a run that has not ended is full. `silent_s`: seconds since its newest event."""
+    if liveness.condition in ENDED and not (liveness.condition == "lost" and silent_s < FULL_DISK_S):
+        return None
+    free = free_bytes(run_dir)
+    return fmt.full_disk(run_dir.resolve(), free) if free is not None and free < FULL_BYTES else None
+
+
+def _with_links(snapshot: Snapshot, links: Links, clock_t: float) -> Snapshot:
+    if not links.hosts or not snapshot.hosts:
+        return snapshot
+    link_states = {index: link.words(clock_t) for link in links.hosts for index in link.indexes}
+    hosts = [msgspec.structs.replace(host, link=link_states.get(host.index)) for host in snapshot.hosts]
+    return msgspec.structs.replace(snapshot, hosts=hosts)

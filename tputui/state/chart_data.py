@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -32,10 +32,6 @@ MarkKind = Literal[
 """An epoch began; programs were compiled, in warm-up or later; a checkpoint was saved; an epoch was the best so far; a
 request was made or answered; values became NaN or infinite; no event or no step for long; a warning; a failure; the run
 was resumed from a checkpoint; its training processes were restarted; the run ended."""
-
-
-MARK_KINDS: tuple[MarkKind, ...] = get_args(MarkKind)
-
 
 Core = Annotated[int, msgspec.Meta(ge=0, lt=CORES_MAX)]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import compress, count
 from operator import is_not, itemgetter
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from tputui.state.chart_data import TRAFFIC_RATES, MemoryPoint, XlaPoint
 from tputui.state.state_struct import POINTS_MAX, Downsampled, last_of
@@ -55,13 +55,6 @@ class _Totals(Generic[PointT]):
         return type(self)(self._point, {name: total.copy() for name, total in self._totals.items()}, self._owners)
 
 
-class _Settled(NamedTuple, Generic[PointT]):
-    """The state after the first readings, from which combining continues."""
-
-    num_readings: int
-    totals: _Totals[PointT]
-
-
 class Combined(Generic[PointT]):
     """The points of all processes over time, at most `POINTS_MAX`."""
 
@@ -73,8 +66,10 @@ class Combined(Generic[PointT]):
         self._each = 1
         """Readings per point."""
         self._points: list[PointT] = []
-        self._settled: _Settled[PointT] = _Settled(0, totals)
-        """At the start of a point, before the first reading that has changed."""
+        self._num_settled = 0
+        """Number of readings, up to the start of a point, after which combining continues: none of them has changed."""
+        self._settled: _Totals[PointT] = totals
+        """Their totals."""
 
     def of(self, series: Sequence[Downsampled[PointT]]) -> list[PointT]:
         """The points of the series, which are those of the last call, with more readings."""
@@ -82,13 +77,13 @@ class Combined(Generic[PointT]):
         while -(-len(entries) // stride) > POINTS_MAX:
             stride *= 2
         same = _num_same(self._entries, entries) if stride == self._each else 0
-        if self._settled.num_readings > same:
-            self._settled = _Settled(0, self._none)
-        begin, totals = self._settled.num_readings, self._settled.totals.copy()
+        if self._num_settled > same:
+            self._num_settled, self._settled = 0, self._none
+        begin, totals = self._num_settled, self._settled.copy()
         points, settled = self._points[: begin // stride], same // stride * stride
         for index in range(begin, len(entries)):
             if index == settled:
-                self._settled = _Settled(index, totals.copy())
+                self._num_settled, self._settled = index, totals.copy()
             t, process, reading = entries[index]
             totals.replace(process, reading)
             if (index + 1) % stride == 0 or index + 1 == len(entries):

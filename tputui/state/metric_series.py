@@ -151,38 +151,29 @@ class MetricSource(NamedTuple):
         """Segments that cover the steps of all metrics, for the x axis: those of the loss, or without a loss those of
         the logged metric with the most values; empty ones cover steps before and after."""
         extent = _extent_of(self.logged)
-        segments = self.loss or list(extent.longest)
-        if not segments or not extent.longest:
-            return segments
-        first, last = extent.first, extent.last
+        if extent is None:
+            return self.loss
+        longest, first, last, newest_t = extent
+        segments = self.loss or list(longest)
         if first >= segments[0].first_step and last <= segments[-1].last_step:
             return segments
-        t = extent.t if extent.t is not None else segments[-1].t
+        t = newest_t if newest_t is not None else segments[-1].t
         before = [_empty(first, segments[0].t)] if first < segments[0].first_step else []
         after = [_empty(last, max(t, segments[-1].t))] if last > segments[-1].last_step else []
         return [*before, *segments, *after]
 
 
-class _Extent(NamedTuple):
-    """What the logged metrics cover together."""
-
-    longest: Sequence[Segment]
-    """The points of the one with the most; empty without any."""
-    first: int = 0
-    last: int = 0
-    t: float | None = None
-    """The newest unix time."""
-
-
 @once
-def _extent_of(logged: Sequence[LoggedView]) -> _Extent:
+def _extent_of(logged: Sequence[LoggedView]) -> tuple[Sequence[Segment], int, int, float | None] | None:
+    """What the logged metrics cover together: the points of the one with the most, the first and the last step, and the
+    newest unix time; None without any."""
     curves = [view.points for view in logged if view.points]
     if not curves:
-        return _Extent(())
+        return None
     steps = [first_and_last(points) for points in curves]
     first, last = min(step for step, _ in steps), max(step for _, step in steps)
     t = max((view.t for view in logged if view.t is not None), default=None)
-    return _Extent(max(curves, key=lambda points: len(points)), first, last, t)
+    return max(curves, key=lambda points: len(points)), first, last, t
 
 
 def _empty(step: int, t: float) -> Segment:

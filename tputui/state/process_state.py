@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from tputui import formatting as fmt
 from tputui.logs.tags import is_test
-from tputui.state import meter_limits
 from tputui.state.chart_data import MemoryPoint, MeterPoint, XlaPoint
 from tputui.state.evidence import OBSERVED, Evidence, Observed
 from tputui.state.host_reports import HOST_REPORTS, REASON_CHARS_MAX, HostReports, ReportedFailure, Restart
@@ -35,7 +34,7 @@ from tputui.state.step_values import StepValues, makes_sense
 from tputui.state.time_spent import SILENT_S, STEPPING, STUCK_S, STUCK_STEPS, TimeSpent
 from tputui.telemetry import events as ev
 from tputui.telemetry import logged_values
-from tputui.telemetry.events import T_MAX, run_time
+from tputui.telemetry.events import T_MAX, Split, run_time
 from tputui.telemetry.float_blocks import BlockError
 from tputui.telemetry.process_end import FOLLOWING
 
@@ -61,6 +60,7 @@ class Receipts(StateStruct):
 
 
 EndT = TypeVar("EndT", ev.TrainingEnded, ev.RunEnded)
+MeterT = TypeVar("MeterT", ev.MeterReading, float)
 
 SKIPPED_MAX = 1_000
 UNKNOWN_KINDS_MAX = 32
@@ -73,6 +73,13 @@ _MANY_METRICS = (
     f"the script logs more than {NAMES_MAX:,} metrics; losses, validation values and the first of the others are shown"
 )
 _PACE_NEWEST = 0.3  # weight of the newest report in the smoothed step time
+
+_BOUNDED = frozenset({ev.MetersReported, ev.EpochEnded})
+"""Events whose size is limited before they are stored."""
+METERS_MAX = 256
+"""Per report; thousands of meters would block every view."""
+SECONDS_MAX = 1e9
+"""Longest section of an epoch that is believed: 30 years."""
 
 
 class ProcessState(StateStruct):
@@ -126,7 +133,6 @@ class ProcessState(StateStruct):
     """Newest save by file, unless the file was removed since."""
     dropped_checkpoints: FewByName[ev.CheckpointDropped] = msgspec.field(default_factory=dict)
     """Removal by file, unless the file was saved again since."""
-    request_handling: ev.RequestHandlingDeclared | None = None
     receipts: FewByName[Receipts] = msgspec.field(default_factory=dict)
     dropped_steps: Count = 0
     skipped: Annotated[list[ev.ExampleSkipped], msgspec.Meta(max_length=SKIPPED_MAX)] = msgspec.field(
@@ -218,8 +224,8 @@ class ProcessState(StateStruct):
         kind = type(event)
         handler, write = _HANDLERS.get(kind), LOGGED.get(kind)
         if handler is not None:
-            if kind in meter_limits.BOUNDED:
-                event, excess = meter_limits.limited(event)
+            if kind in _BOUNDED:
+                event, excess = _limited(event)
                 if excess:
                     self._warn_once(event.t, excess)
             handler(self, event)
@@ -522,13 +528,49 @@ def _shortened(text: str) -> str:
     return text.partition("\n")[0][:REASON_CHARS_MAX]
 
 
+def _limited(event: ev.Event) -> tuple[ev.Event, str | None]:
+    """The event without invalid durations and with at most `METERS_MAX` meters, and a warning if some were left out."""
+    if isinstance(event, ev.MetersReported) and len(event.meters) > METERS_MAX:
+        return msgspec.structs.replace(event, meters=_few_meters(event.meters, event.split)), _excess(len(event.meters))
+    if not isinstance(event, ev.EpochEnded):
+        return event, None
+    if not all(map(_is_length, (*event.sections_s.values(), *event.trace_s.values()))):
+        sections_s = {name: s for name, s in event.sections_s.items() if _is_length(s)}
+        trace_s = {name: s for name, s in event.trace_s.items() if _is_length(s)}
+        event = msgspec.structs.replace(event, sections_s=sections_s, trace_s=trace_s)
+    most = max(len(event.train), len(event.valid), len(event.scores))
+    if most <= METERS_MAX:
+        return event, None
+    few = msgspec.structs.replace(
+        event,
+        train=_few_meters(event.train, "train"),
+        valid=_few_meters(event.valid, "valid"),
+        scores=_few_meters(event.scores, "valid"),
+    )
+    return few, _excess(most)
+
+
+def _few_meters(readings: dict[str, MeterT], split: Split) -> dict[str, MeterT]:
+    """The meters that are shown: all, or `METERS_MAX` with the losses among them."""
+    names = logged_values.first_of(list(readings), METERS_MAX, lambda name: logged_values.class_of(name, split))
+    return readings if len(names) == len(readings) else {name: readings[name] for name in names}
+
+
+def _excess(num_meters: int) -> str:
+    return f"{num_meters:,} meters are reported at once; {METERS_MAX} are shown, losses first"
+
+
+def _is_length(seconds: float) -> bool:
+    """Whether a number is a plausible duration in seconds; NaN is not."""
+    return -SECONDS_MAX <= seconds <= SECONDS_MAX
+
+
 _NEWEST: dict[type[ev.Event], str] = {
     ev.RunStarted: "run_started",
     ev.WorkerExited: "worker_exited",
     ev.MemoryPredicted: "predicted",
     ev.FlopsCounted: "flops",
     ev.LossNamed: "loss_named",
-    ev.RequestHandlingDeclared: "request_handling",
 }
 """Events of which only the newest is stored, and in which field."""
 
@@ -565,6 +607,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[ProcessState, Any], None]] = {
     ev.StacksTaken: ProcessState._stacks_taken,
     ev.TrainingEnded: ProcessState._training_ended,
     ev.RunEnded: ProcessState._run_ended,
+    ev.RequestHandlingDeclared: lambda state, event: None,  # Only its supervisor needs it.
     **dict.fromkeys(OBSERVED, ProcessState._observed),
     **dict.fromkeys(HOST_REPORTS, lambda state, event: state.reports.take(event)),
 }

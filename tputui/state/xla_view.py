@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from tputui.state.evidence_groups import CompileGroup
 from tputui.telemetry import events as ev
@@ -89,29 +88,22 @@ SIZE = re.compile(r"size [0-9]+ in dimension ([0-9]+)")
 """How `torch.compile` reports a shape that changed."""
 
 
-class LateCompiles(NamedTuple):
-    """The compilations of a run after warm-up, by cause: the groups with one cause, the one that shows it first."""
+def late_compiles(groups: Iterable[CompileGroup]) -> tuple[list[list[CompileGroup]], list[list[CompileGroup]]]:
+    """The compilations of a run after warm-up, without those that a persistent cache answered: first those of programs
+    that are compiled again and again, then those for a few states of the inputs, once each.
 
-    recompiles: list[list[CompileGroup]]
-    """Those of programs that are compiled again and again."""
-    first: list[list[CompileGroup]]
-    """Those for a few states of the inputs, once each."""
-
-
-def late_compiles(groups: Iterable[CompileGroup]) -> LateCompiles:
-    """Sorts the compilations after warm-up, without those that a persistent cache answered."""
+    Both by cause: the groups with one cause, the one that shows it first.
+    """
     late = _by_cause(_attributed([group for group in groups if not group.warm_up and group.count > group.num_cached]))
-    return LateCompiles(
-        [same for same in late if not _is_first(same[0])], [same for same in late if _is_first(same[0])]
-    )
+    return [same for same in late if not _is_first(same[0])], [same for same in late if _is_first(same[0])]
 
 
 def num_recompiles(counted: int, groups: Iterable[CompileGroup]) -> int:
     """Recompiles of torch_xla. `counted`: its compilations after warm-up by the counters, which know no states: without
     events, a few are those for the first of their state."""
-    late = late_compiles(group for group in groups if group.runtime == "torch_xla")
-    if late.recompiles or late.first:
-        return sum(group.total for same in late.recompiles for group in same)
+    recompiled, first = late_compiles(group for group in groups if group.runtime == "torch_xla")
+    if recompiled or first:
+        return sum(group.total for same in recompiled for group in same)
     return counted if counted > SIZES_MAX else 0
 
 

@@ -222,7 +222,7 @@ class LogCollector:
         self._positions.read()
         self._console.reported = self._positions.planned
         if self.has_reporter and self._events.position_at is None:
-            self._events.place_by(self._position_at)
+            self._events.place_by(self._positions.at)
         for tag, first_step, values in self._positions.reported:
             self._events.take_reported(tag, first_step, values)
         for path, is_chosen in self._finder.find(final=final):
@@ -372,10 +372,6 @@ class LogCollector:
         """Whether it is known where training was at a unix time."""
         is_awaited = self.has_reporter and not self._closing.is_set() and time.time() - t < PLACE_MAX_S
         return not is_awaited or self._positions.is_known_at(t)
-
-    def _position_at(self, t: float, evaluates: bool) -> tuple[int, int, range] | None:
-        position = self._positions.at(t, evaluates=evaluates)
-        return (position.step, position.epoch, position.epochs) if position is not None else None
 
     def _emit(self, *, final: bool) -> None:
         now = time.time()

@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tputui.logs.formats import is_log, is_other, opened_logs_name
 from tputui.supervise.training_processes import NewProcesses, environment_of, read_proc
@@ -55,13 +54,6 @@ _PID_DIGITS_MAX = 9
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 
 
-class _FileVersion(NamedTuple):
-    """Differs between two looks at a file that was written in between."""
-
-    size: int
-    mtime_ns: int
-
-
 class LogFinder:
     """Looks for log files of a command. Not thread-safe."""
 
@@ -80,7 +72,7 @@ class LogFinder:
         self._excluded = {own_dir} if is_inside else {own_dir, runs}
         self._patterns = [os.path.join(cwd, pattern) for pattern in patterns]
         self._since = since
-        self._versions: dict[str, _FileVersion] = {}
+        self._versions: dict[str, tuple[int, int]] = {}
         """The files that were found, as they were then."""
         self._unrecognised: dict[str, bool] = {}
         """Files that are found again once they have changed, and whether the user named them."""
@@ -286,8 +278,9 @@ class _OpenedInside:
         self._waiting.update(dict.fromkeys(new, 0))
 
 
-def _version(status: os.stat_result) -> _FileVersion:
-    return _FileVersion(status.st_size, status.st_mtime_ns)
+def _version(status: os.stat_result) -> tuple[int, int]:
+    """Differs between two looks at a file that was written in between."""
+    return status.st_size, status.st_mtime_ns
 
 
 def other_writer(path: str, cwd: str, own_pids: set[int], run_dir: str) -> str | None:

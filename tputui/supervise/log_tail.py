@@ -148,10 +148,10 @@ class LastOutput(NamedTuple):
 def read_last(log: Path, traceback: str = "") -> LastOutput:
     """Reads the end of a log file, however long the file is, with secrets masked. Lines of `traceback` are left out."""
     lines = _last_lines(log)
-    stack = interpreter_stack(lines)
+    head, stack = interpreter_stack(lines)
     traceback_lines = {line.strip() for line in traceback.splitlines()}
-    printed = [line for line in lines[: stack.line] if line.strip() not in traceback_lines]
-    return LastOutput(printed[-LAST_LINES:], "\n".join(stack.lines))
+    printed = [line for line in lines[:head] if line.strip() not in traceback_lines]
+    return LastOutput(printed[-LAST_LINES:], "\n".join(stack))
 
 
 def last_raw_lines(log: Path, size_max: int = OUTPUT_BYTES_MAX, *, start: int = 0, end: int | None = None) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tputui.supervise.failure_found import PrintedFailure
 from tputui.telemetry import stack_frames
@@ -66,15 +65,6 @@ _OF_TEXT = re.compile(r"^\s+@ +0x|^\*\*\* Check failure|^\s+what\(\)|^\s+/")
 _OF_STACK = re.compile(r"\s|Current thread|Thread 0x|Python runtime state|Extension modules|<")
 
 
-class InterpreterStack(NamedTuple):
-    """What `faulthandler` printed when native code ended a process."""
-
-    line: int
-    """Index of its first line in the output; the number of lines if there is none."""
-    lines: list[str]
-    """Without the prefix of a launcher."""
-
-
 def first_abort(lines: Sequence[str]) -> PrintedFailure | None:
     """The first line by which native code ended a process. What a shell says of an end by a signal counts only if
     there is no other line."""
@@ -82,16 +72,17 @@ def first_abort(lines: Sequence[str]) -> PrintedFailure | None:
     first = next((abort for place in places if (abort := _abort(lines, place))), None)
     if first is None:
         return next((abort for place in places if (abort := _of_shell(lines, place))), None)
-    frames = _frames(interpreter_stack(lines))
+    frames = _frames(interpreter_stack(lines)[1])
     return first._replace(frames=frames) if frames else first
 
 
-def interpreter_stack(lines: Sequence[str]) -> InterpreterStack:
-    """The first stack that `faulthandler` printed."""
+def interpreter_stack(lines: Sequence[str]) -> tuple[int, list[str]]:
+    """The first stack that `faulthandler` printed when native code ended a process: the index of its first line in the
+    output, the number of lines if there is none, and its lines."""
     head = next((place for place, line in enumerate(lines) if _FATAL in line), len(lines))
     stack: list[str] = []
     if head == len(lines):
-        return InterpreterStack(head, stack)
+        return head, stack
     at = lines[head].index(_FATAL)
     prefix = lines[head][:at]
     for line in lines[head : head + 4 * STACK_LINES_MAX]:
@@ -101,12 +92,12 @@ def interpreter_stack(lines: Sequence[str]) -> InterpreterStack:
         if (stack and text and not _OF_STACK.match(text)) or len(stack) == STACK_LINES_MAX:
             break
         stack.append(text)
-    return InterpreterStack(head, stack)
+    return head, stack
 
 
-def _frames(stack: InterpreterStack) -> list[CodeFrame]:
-    start = next((place for place, line in enumerate(stack.lines) if line.startswith("Current thread")), 0)
-    threads = stack_frames.printed("\n".join(stack.lines[start:]))
+def _frames(stack: Sequence[str]) -> list[CodeFrame]:
+    start = next((place for place, line in enumerate(stack) if line.startswith("Current thread")), 0)
+    threads = stack_frames.printed("\n".join(stack[start:]))
     return threads[0].frames if threads else []
 
 

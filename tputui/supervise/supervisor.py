@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn, strict
-from tputui.supervise.alerts import rules_of
+from tputui.supervise.alerts import Alerts, rules_of
 from tputui.supervise.child_ends import SETTLE_S, LeftProcesses
 from tputui.supervise.command import RunCommand, unobserved_reason
-from tputui.supervise.escalation import Escalation, SignalPipe, Timing, signals_caught
+from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, StallStacks, Timing, signals_caught
 from tputui.supervise.hosts import HostLaunch, Launch, name_of, needs_launcher
 from tputui.supervise.log_tail import read_last
 from tputui.supervise.machine import MachineWatch
@@ -29,7 +29,6 @@ from tputui.supervise.python_stacks import StackSignal
 from tputui.supervise.record import RunRecord, log_line
 from tputui.supervise.run_requests import RunRequests
 from tputui.supervise.script import Script
-from tputui.supervise.training_watch import TrainingWatch
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import run_clock, rundir
@@ -91,7 +90,12 @@ class Supervisor:
         self._machine = MachineWatch(self._run_dir, self._record, self._timing.sample_s, host=self._host)
         stacks, escalation = StackSignal(self._run_dir, self._record_stacks), Escalation(self._timing)
         self._requests = RunRequests(self._run_dir, self._state, self._record, escalation, stacks)
-        self._watch = TrainingWatch(self._run_dir, self._manifest, self._state, self._record, escalation, rules)
+        self._stalls = StallPolicy(
+            self._manifest.config, self._state, escalation, self._record.reporter, StallStacks(self._run_dir)
+        )
+        self._alerts: Alerts | None = None
+        if rules is not None:
+            self._alerts = Alerts(self._run_dir, self._manifest, rules, self._state, self._record.emit, log_line)
         self._process: CommandProcess
 
     def run(self) -> ExitCode:
@@ -159,12 +163,13 @@ class Supervisor:
             self._state.read()
             self._poll_launch()
             self._failures.check()
-            self._requests.submit(self._watch.check_stall(), by="stall")
+            self._requests.submit(self._stalls.check(run_clock.now(), time.monotonic()), by="stall")
             self._take_requests()
             self._requests.fetch_stacks()
             if self._process.poll(time.time(), time.monotonic()):
-                self._watch.request_stacks()
-        self._watch.check_alerts(self._process.silence)
+                # Of a command that has become silent, as of one that stalls.
+                self._stalls.stacks.request()
+        self._check_alerts()
         if enforces:
             self._requests.enforce()
         self._machine.poll()
@@ -290,6 +295,21 @@ class Supervisor:
         is_asked = any(request.kind in STOPS for request in self._requests.taken[num_before:])
         return is_terminated or is_asked or time.monotonic() >= until
 
+    def _check_alerts(self, ended: ev.RunEnded | None = None) -> None:
+        """Raises and reports alerts; with the end event, those of the end too. No error of them may end the run."""
+        if self._alerts is None:
+            return
+        try:
+            if ended is not None:
+                self._state.read()
+                self._state.add(self._record.reporter.writer, ended)
+                self._alerts.finish(ended, time.monotonic(), terminated=self._requests.escalation.terminated)
+            else:
+                self._alerts.check(run_clock.now(), time.monotonic(), silence=self._process.silence)
+        except Exception as error:
+            self._alerts = None
+            self._record.warn(f"there are no more alerts, because of a bug in tputui: {type(error).__name__}: {error}")
+
     def _strictly(self, ending: RunEnding) -> RunEnding:
         """The ending, or a failure if training succeeded but the run has findings of `[diagnosis] strict`."""
         if ending.outcome != "done" or not strict.strict_rules(self._manifest.config):
@@ -309,7 +329,7 @@ class Supervisor:
             training_ended=training_ended,
         )
         # Before the end event, which is the last one: viewers leave when they have read it.
-        self._watch.check_alerts(None, ended)
+        self._check_alerts(ended)
         self._record.emit(replace(ended, t=time.time()))
         self._record.close(self._timing.end_record_s)
         self._state.close()

@@ -11,7 +11,7 @@ import contextlib
 import math
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -23,17 +23,12 @@ from tputui.telemetry.journal import SUFFIX, Tail
 POSITIONS_MAX = 4_096
 _PLAN_WAIT_S = 1.5
 """Seconds after the first event within which a process reports its plan, if it has one."""
-_t, _num_bytes = attrgetter("t"), attrgetter("num_bytes")
+_t, _num_bytes = itemgetter(0), attrgetter("num_bytes")
 
 
-class TrainingPosition(NamedTuple):
-    t: float
-    """Unix time from which on it was there."""
-    step: int
-    epoch: int
-    """0 if the script has no epochs."""
-    epochs: range
-    """Those that its newest training has by then, or at most one more that is not known yet."""
+Position = tuple[int, int, range]
+"""A step, an epoch, which is 0 if the script has no epochs, and the epochs that its newest training has by then, or at
+most one more that is not known yet."""
 
 
 class PrintedBefore(NamedTuple):
@@ -46,7 +41,8 @@ class PrintedBefore(NamedTuple):
     """Whether what is printed next is printed in an evaluation."""
 
 
-P = TypeVar("P", TrainingPosition, PrintedBefore)
+TimedT = TypeVar("TimedT", tuple[float, Position], PrintedBefore)
+"""Begins with a unix time."""
 
 
 class TrainingPositions:
@@ -60,8 +56,9 @@ class TrainingPositions:
         """Whether the rank runs on that host."""
         self._printed: list[PrintedBefore] = []
         self._tail: Tail | None = None
-        self._positions: list[TrainingPosition] = []
-        self._evaluations: list[TrainingPosition] = []
+        self._positions: list[tuple[float, Position]] = []
+        """With the unix time from which on training was there."""
+        self._evaluations: list[tuple[float, Position]] = []
         self._epoch = self._epochs_before = 0
         self.planned = NOTHING_REPORTED
         """Its epochs."""
@@ -106,11 +103,11 @@ class TrainingPositions:
         if self._tail is not None:
             self._tail.close()
 
-    def at(self, t: float, *, evaluates: bool) -> TrainingPosition | None:
+    def at(self, t: float, evaluates: bool) -> Position | None:
         """The position at a unix time; None if it is not known. `evaluates`: of the evaluation that had begun."""
         for positions in (self._evaluations, self._positions) if evaluates else (self._positions,):
             if place := bisect_right(positions, t, key=_t):
-                return positions[place - 1]
+                return positions[place - 1][1]
         return None
 
     def printed_at(self, end: int | None, read_at: float) -> float:
@@ -161,14 +158,14 @@ class TrainingPositions:
             self._add_position(self._positions, event.t, event.step)
             self._add_position(self._evaluations, event.t, event.step)
 
-    def _add_position(self, positions: list[TrainingPosition], t: float, step: int) -> None:
+    def _add_position(self, positions: list[tuple[float, Position]], t: float, step: int) -> None:
         is_last = self._epoch >= self.planned.number > 0
         newest = self.planned.number if self._has_skipped else self._epoch + 1 - is_last
         epochs = range(self._epochs_before + 1, newest + 1)
-        _add(positions, TrainingPosition(t, step, self._epoch, epochs))
+        _add(positions, (t, (step, self._epoch, epochs)))
 
 
-def _add(positions: list[P], position: P) -> None:
+def _add(positions: list[TimedT], position: TimedT) -> None:
     insort(positions, position, key=_t)
     if len(positions) > POSITIONS_MAX:
         del positions[: POSITIONS_MAX // 2]

@@ -14,7 +14,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Union
 
 import msgspec
@@ -139,6 +139,13 @@ def _decode_fields(body: bytes) -> Event:
 
 def check_free(value: Any) -> None:
     """Raises `ValueError` if a free JSON value is nested too deep or contains an integer of more than 64 bits."""
+    for item in nested(value):
+        if isinstance(item, int) and not -INT_MAX <= item <= INT_MAX:
+            raise ValueError("an integer has more than 64 bits")
+
+
+def nested(value: Any) -> Iterator[Any]:
+    """A free JSON value and every value inside it. Raises `ValueError` if it is nested too deep."""
     level = [value]
     for _ in range(DEPTH_MAX):
         below: list[Any] = []
@@ -147,8 +154,7 @@ def check_free(value: Any) -> None:
                 below.extend(item.values())
             elif isinstance(item, list):
                 below.extend(item)
-            elif isinstance(item, int) and not -INT_MAX <= item <= INT_MAX:
-                raise ValueError("an integer has more than 64 bits")
+            yield item
         if not below:
             return
         level = below

@@ -87,7 +87,7 @@ def find(block: str, num_values: int, value: float) -> int | None:
 
     Faster than decoding the block: its bytes are searched as they are stored.
     """
-    form, raw = _stored(block, num_values)
+    form, raw = stored(block, num_values)
     try:
         wanted = struct.pack("<f", value)
     except OverflowError:
@@ -122,21 +122,30 @@ def _find_grouped(raw: bytes, wanted: bytes) -> int | None:
 
 def unpack_bytes(block: str, num_values: int) -> bytes:
     """Decodes a block to little-endian float32 bytes. Raises `BlockError`."""
-    form, raw = _stored(block, num_values)
+    form, raw = stored(block, num_values)
     return unshuffle(raw) if form == "z" else raw
 
 
-def _stored(block: str, num_values: int) -> tuple[str, bytes]:
-    """The form of a block, and its bytes in the order of that form. Raises `BlockError`."""
-    if not 0 <= num_values <= VALUES_MAX:
-        raise BlockError(f"it claims {num_values} values; 0 to {VALUES_MAX} are allowed")
-    expected = num_values * _FLOAT_BYTES
+def stored(
+    block: str,
+    num_values: int,
+    width: int = _FLOAT_BYTES,
+    *,
+    forms: tuple[str, ...] = ("r", "z"),
+    least: int = 0,
+    most: int = VALUES_MAX,
+) -> tuple[str, bytes]:
+    """The form of a block of `least` to `most` values of `width` bytes, and its bytes in the order of that form; all
+    forms but "r" are compressed. Raises `BlockError`."""
+    if not least <= num_values <= most:
+        raise BlockError(f"it claims {num_values} values; {least} to {most} are allowed")
+    expected = num_values * width
     form = block[:1]
-    if form not in ("r", "z"):
+    if form not in forms:
         raise BlockError(f"unknown form {form!r}")
     try:
         raw = binascii.a2b_base64(block[1:])
-        if form == "z":
+        if form != "r":
             raw = zlib.decompressobj().decompress(raw, expected + 1)
     except (ValueError, zlib.error) as error:
         raise BlockError(str(error)) from None

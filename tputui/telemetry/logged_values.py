@@ -168,19 +168,7 @@ def _pack(raw: bytes, form: str = "z", plain: bytes | None = None) -> str:
 
 def _unpack(block: str, num_values: int) -> bytes:
     """The bytes of a column in the order of this machine. Raises `BlockError`."""
-    if not 1 <= num_values <= VALUES_MAX:
-        raise BlockError(f"it claims {num_values} values; 1 to {VALUES_MAX} are allowed")
-    expected, form = num_values * _WIDTH, block[:1]
-    if form not in _FORMS:
-        raise BlockError(f"unknown form {form!r}")
-    try:
-        raw = binascii.a2b_base64(block[1:])
-        if form != "r":
-            raw = zlib.decompressobj().decompress(raw, expected + 1)
-    except (ValueError, zlib.error) as error:
-        raise BlockError(str(error)) from None
-    if len(raw) != expected:
-        raise BlockError(f"{len(raw)} bytes where {expected} were expected")
+    form, raw = float_blocks.stored(block, num_values, _WIDTH, forms=_FORMS, least=1, most=VALUES_MAX)
     if form == "r":
         return _swapped(raw)
     raw = _swapped(float_blocks.unshuffle(raw, _WIDTH))

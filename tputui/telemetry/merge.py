@@ -199,11 +199,8 @@ class Reached(NamedTuple):
     """Index of the host of the writer; None if its head was not read."""
 
 
-class _Timed(NamedTuple):
-    """An event with the newest run time up to it, so that the times of a journal ascend."""
-
-    t: float
-    event: JournalEvent
+_Timed = tuple[float, JournalEvent]
+"""An event with the newest run time up to it, so that the times of a journal ascend."""
 
 
 _TIME = itemgetter(0)
@@ -250,7 +247,7 @@ class _Cursor:
     def is_behind(self, until: float) -> bool:
         """Whether `take` has something to do. One system call if no event is waiting, as in most of many journals."""
         if self.waiting:
-            return not self.waiting[0].t > until
+            return not self.waiting[0][0] > until
         return self.tail.has_more
 
     def take(self, until: float, max_bytes: int) -> list[_Timed]:
@@ -263,7 +260,7 @@ class _Cursor:
             waiting.clear()
             return taken
         taken = []
-        while waiting and not waiting[0].t > until:
+        while waiting and not waiting[0][0] > until:
             taken.append(waiting.popleft())
         return taken
 
@@ -284,7 +281,7 @@ class _Cursor:
                 t, set_back_s = run_time(t, newest_t, set_back_s)
             if newest_t is None or t > newest_t:
                 newest_t = t if math.isfinite(t) else newest_t
-            yield _Timed(-math.inf if newest_t is None else newest_t, JournalEvent(self.writer, last_seq, event))
+            yield -math.inf if newest_t is None else newest_t, JournalEvent(self.writer, last_seq, event)
         self.reached = Reached(newest_t, set_back_s, last_seq, self._clock.host_index)
 
 

@@ -57,9 +57,8 @@ def continue_journal(path: Path) -> JournalWriter:
         raise FileExistsError(f"{path} was sealed; its run has ended")
     try:
         with reading(path) as fd:
-            lines = _Backwards(fd)
-            end = _end(lines, path)
-            opened = _newest_head(lines)
+            end = _end(_backwards(fd), path)
+            opened = _newest_head(_backwards(fd))
     except FileNotFoundError:
         return JournalWriter(path)
     if opened is not None and rundir.is_alive(rundir.process_of(opened)):
@@ -71,41 +70,38 @@ def newest_head(path: Path) -> JournalOpened | None:
     """The head that the newest process of a journal wrote; None if there is none, or it cannot be read."""
     try:
         with reading(path) as fd:
-            return _newest_head(_Backwards(fd))
+            return _newest_head(_backwards(fd))
     except OSError:
         return None
 
 
-class _Backwards:
-    """The whole lines of a file, from the last one."""
+def _backwards(fd: int) -> Iterator[tuple[int, bytes]]:
+    """The whole lines of a file, from the last one: the offset after each line, and the line without its newline.
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._size = os.fstat(fd).st_size
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """The offset after each line, and the line without its newline; text after the last newline is not one."""
-        start, after, begun, is_whole = self._size, self._size, b"", False
-        while start > 0:
-            size = min(_CHUNK_BYTES, start)
-            start -= size
-            begun, *lines = (os.pread(self._fd, size, start) + begun).split(b"\n")
-            for line in reversed(lines):
-                if is_whole:
-                    yield after, line
-                after -= len(line) + is_whole
-                is_whole = True
-            if len(begun) > LINE_BYTES_MAX:
-                # It is no event, whatever comes before it.
-                after, begun = after - len(begun), b""
-        if is_whole:
-            yield after, begun
+    Text after the last newline is not one.
+    """
+    start = after = os.fstat(fd).st_size
+    begun, is_whole = b"", False
+    while start > 0:
+        size = min(_CHUNK_BYTES, start)
+        start -= size
+        begun, *lines = (os.pread(fd, size, start) + begun).split(b"\n")
+        for line in reversed(lines):
+            if is_whole:
+                yield after, line
+            after -= len(line) + is_whole
+            is_whole = True
+        if len(begun) > LINE_BYTES_MAX:
+            # It is no event, whatever comes before it.
+            after, begun = after - len(begun), b""
+    if is_whole:
+        yield after, begun
 
 
-def _end(file: _Backwards, path: Path) -> Bookmark:
+def _end(lines: Iterator[tuple[int, bytes]], path: Path) -> Bookmark:
     """The position after the last whole line, with the number and the journal id of the last valid event."""
     last = 0
-    for offset, line in file:
+    for offset, line in lines:
         last = last or offset
         numbered = _decoded(line)
         if numbered is not None:
@@ -113,9 +109,9 @@ def _end(file: _Backwards, path: Path) -> Bookmark:
     return Bookmark(path.name, last)
 
 
-def _newest_head(file: _Backwards) -> JournalOpened | None:
+def _newest_head(lines: Iterator[tuple[int, bytes]]) -> JournalOpened | None:
     """The head that was written last; None if there is none."""
-    for _, line in file:
+    for _, line in lines:
         numbered = _decoded(line) if line.startswith(_HEAD_START) else None
         if numbered is not None and isinstance(numbered.event, JournalOpened):
             return numbered.event

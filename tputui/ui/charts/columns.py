@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
-from tputui.state.chart_data import Segment
+from tputui.state.chart_data import CoreColumn, Segment
 from tputui.ui.charts.scale import SortedValues
 
 
@@ -96,6 +96,26 @@ def smoothed(segments: Sequence[Segment], weight: float) -> list[float]:
             total_weight = decay * total_weight + (1.0 - decay)
         averages.append(average / total_weight if total_weight else math.nan)
     return averages
+
+
+T = TypeVar("T")
+
+
+class ReducedColumns(Generic[T]):
+    """Caches what each column of losses per core is reduced to; a run adds one column at a time."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._cache: dict[int, tuple[CoreColumn, T]] = {}
+
+    def of(self, columns: Sequence[CoreColumn], key: object, reduce: Callable[[CoreColumn], T]) -> list[T]:
+        """What `reduce` returns for each column. It is called again for all if the `key` is another one."""
+        cached = self._cache if key == self._key else {}
+        reduced: dict[int, tuple[CoreColumn, T]] = {}
+        for column in columns:
+            reduced[id(column)] = cached.get(id(column)) or (column, reduce(column))
+        self._key, self._cache = key, reduced
+        return [reduced[id(column)][1] for column in columns]
 
 
 class ColumnCache:

@@ -27,6 +27,7 @@ from tputui.ui.charts.chart_view import (
     with_axes,
     x_axis_of,
 )
+from tputui.ui.charts.columns import ReducedColumns
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.render.braille import DOTS_X, GUIDE
 from tputui.ui.render.lines import RGB, STEPS, Line, Ramp, Span, Tone
@@ -50,25 +51,7 @@ _FAR = 4.0
 Level = Callable[[float], int]
 
 
-class HeatMemory:
-    """Caches the reduction of each column; a run adds one column at a time."""
-
-    def __init__(self) -> None:
-        self._key: tuple[int, bool] = (0, False)
-        self._cache: dict[int, tuple[CoreColumn, list[float]]] = {}
-
-    def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range], *, loss: bool) -> list[list[float]]:
-        """By column and group of cores, the largest relative distance from the median, or the maximum loss."""
-        key = (len(groups), loss)
-        cached = self._cache if key == self._key else {}
-        reduced: dict[int, tuple[CoreColumn, list[float]]] = {}
-        for column in columns:
-            reduced[id(column)] = cached.get(id(column)) or (column, _reduce(column, groups, loss=loss))
-        self._key, self._cache = key, reduced
-        return [reduced[id(column)][1] for column in columns]
-
-
-def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Chart:
+def draw(data: VisibleData, width: int, height: int, memory: ReducedColumns[list[float]]) -> Chart:
     """A row for each core or group of cores, a cell for one or more steps; axes and line of events below."""
     num_cores = len(data.cores[-1].means) if data.cores else 0
     rows = max(rows_for(height), 1)
@@ -81,7 +64,7 @@ def draw(data: VisibleData, width: int, height: int, memory: HeatMemory) -> Char
     axes = Axes(x_axis_of(data, (width - left) * DOTS_X), None, labels, left, width - left, rows)
     loss = data.view.log or num_cores < 2
     columns_of_cells = cells_of(data.cores, axes)
-    reduced = memory.reduced(data.cores, groups, loss=loss)
+    reduced = memory.of(data.cores, (len(groups), loss), functools.partial(_reduce, groups=groups, loss=loss))
     cells = [_farthest(reduced[low:high]) for low, high in columns_of_cells]
     cells = _with_spikes(cells, data, axes, groups, loss=loss)
     level, legend = _level(cells, loss=loss, log=data.view.log, ramp=data.ramp)
@@ -122,7 +105,7 @@ def _with_spikes(
     """Adds the spikes and the farthest value to the cells of their cores and steps, since the columns contain means."""
     cells = [list(cell) for cell in cells]
     farthest = data.extremes.farthest
-    for extreme, distance in (*data.extremes.spikes, *([farthest] if farthest is not None else [])):
+    for extreme, distance, _ in (*data.extremes.spikes, *([farthest] if farthest is not None else [])):
         index, row = axes.cell_of(extreme.step), extreme.core // len(groups[0]) if groups else 0
         value = extreme.value if loss else distance
         if 0 <= index < len(cells) and row < len(cells[index]):

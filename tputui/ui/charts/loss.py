@@ -17,11 +17,9 @@ from tputui.telemetry.events import EpochEnded
 from tputui.ui.charts import heatmap, small_multiples, validation
 from tputui.ui.charts.axis import NON_FINITE_MARK, XKind
 from tputui.ui.charts.chart_view import Chart, ChartSeries, ChartView, ValidCurve, VisibleData, column_at, visible_data
-from tputui.ui.charts.columns import ColumnCache, smoothed
+from tputui.ui.charts.columns import ColumnCache, ReducedColumns, smoothed
 from tputui.ui.charts.curves import draw_band, draw_overlay
 from tputui.ui.charts.events_line import sign_of
-from tputui.ui.charts.heatmap import HeatMemory
-from tputui.ui.charts.small_multiples import MultiplesMemory
 from tputui.ui.charts.spikes import SpikeFinder, max_in, named_extremes
 from tputui.ui.render.lines import Line, Span, clean, fit, width_of
 
@@ -122,8 +120,8 @@ class LossChart:
     def __init__(self) -> None:
         self._columns = ColumnCache()
         self._detector = OutlierDetector()
-        self._heat = HeatMemory()
-        self._spans = MultiplesMemory()
+        self._heat = ReducedColumns[list[float]]()
+        self._spans = ReducedColumns[list[tuple[float, float, float] | None]]()
         self._spikes = SpikeFinder()
         self._valid: tuple[Sequence[EpochEnded], object, ValidCurve | None] = ((), None, None)
         """The epochs and the visible steps of the validation loss, and its curve."""

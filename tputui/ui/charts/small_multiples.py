@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from tputui.ui.charts.chart_view import (
     with_arrows,
     x_axis_of,
 )
+from tputui.ui.charts.columns import ReducedColumns
 from tputui.ui.charts.curves import dot_of, dots_of, trace
 from tputui.ui.charts.events_line import SIGNS
 from tputui.ui.charts.scale import Scale
@@ -42,21 +44,12 @@ _Span = tuple[float, float, float]
 """Minimum, mean and maximum over some cores."""
 
 
-class MultiplesMemory:
-    """Caches the reduction of each column; a run adds one column at a time."""
-
-    def __init__(self) -> None:
-        self._num_groups = 0
-        self._cache: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
-
-    def reduced(self, columns: Sequence[CoreColumn], groups: Sequence[range]) -> list[list[_Span | None]]:
-        """For each group of cores, its span in each column; None if no value is finite."""
-        cached = self._cache if len(groups) == self._num_groups else {}
-        reduced: dict[int, tuple[CoreColumn, list[_Span | None]]] = {}
-        for column in columns:
-            reduced[id(column)] = cached.get(id(column)) or (column, _reduce(column, groups))
-        self._num_groups, self._cache = len(groups), reduced
-        return [list(spans) for spans in zip(*(reduced[id(column)][1] for column in columns), strict=True)]
+def spans_of(
+    columns: Sequence[CoreColumn], groups: Sequence[range], memory: ReducedColumns[list[_Span | None]]
+) -> list[list[_Span | None]]:
+    """For each group of cores, its span in each column; None if no value is finite."""
+    of_columns = memory.of(columns, len(groups), functools.partial(_reduce, groups=groups))
+    return [list(spans) for spans in zip(*of_columns, strict=True)]
 
 
 class _Tiling(NamedTuple):
@@ -69,7 +62,7 @@ class _Tiling(NamedTuple):
     """Height of a chart in cells, without its title."""
 
 
-def draw(data: VisibleData, width: int, height: int, memory: MultiplesMemory) -> Chart:
+def draw(data: VisibleData, width: int, height: int, memory: ReducedColumns[list[_Span | None]]) -> Chart:
     """The charts in reading order, with a line of events below each column of charts."""
     num_cores = len(data.cores[-1].means) if data.cores else 0
     tiling = _tile(num_cores, width, height - 1)
@@ -80,7 +73,7 @@ def draw(data: VisibleData, width: int, height: int, memory: MultiplesMemory) ->
     axes = Axes(x_axis_of(data, across * DOTS_X), scale_of(data), {}, 1, across, tiling.rows)
     dots = dots_of(data.cores, axes.x)
     wrong = {core for column in data.cores for core in column.bad_cores}
-    spans = memory.reduced(data.cores, tiling.groups)
+    spans = spans_of(data.cores, tiling.groups, memory)
     every = [
         _one(data, cores, axes, tiling, _by_dot(spans[index], dots), not wrong.isdisjoint(cores))
         for index, cores in enumerate(tiling.groups)

@@ -22,11 +22,12 @@ _FAR_FROM_MEDIAN = 1.0
 
 
 class Spike(NamedTuple):
-    """The loss of one core in one step."""
+    """The loss of one core in one step, the highest or the lowest of its column."""
 
     extreme: CoreValue
     distance: float
     """From the median core of its column, as a share of that median."""
+    is_high: bool
 
 
 class Extremes(NamedTuple):
@@ -39,13 +40,6 @@ class Extremes(NamedTuple):
     """The highest value of a column that is farthest from the median core, whether it is a spike or not."""
 
 
-class _ColumnExtreme(NamedTuple):
-    """The highest or the lowest value of a column."""
-
-    spike: Spike
-    is_high: bool
-
-
 class _Lasting:
     """The extremes of columns that no longer change, to which later ones can be added."""
 
@@ -54,11 +48,11 @@ class _Lasting:
         self.first: CoreColumn | None = None
         self.last: CoreColumn | None = None
         self.num_columns = 0
-        self.ends: list[_ColumnExtreme] = []
+        self.ends: list[Spike] = []
         self.sizes: tuple[list[float], list[float]] = ([], [])
         """Distances of the ends without sign, sorted: of the lowest and of the highest values."""
-        self.highest: _ColumnExtreme | None = None
-        self.farthest: _ColumnExtreme | None = None
+        self.highest: Spike | None = None
+        self.farthest: Spike | None = None
         self.complete = True
         """Whether the medians of all columns were known."""
 
@@ -75,7 +69,7 @@ class _Lasting:
         self.complete = self.complete and median == median
         for end in _ends_of(column, median, self.steps):
             self.ends.append(end)
-            bisect.insort(self.sizes[end.is_high], abs(end.spike.distance))
+            bisect.insort(self.sizes[end.is_high], abs(end.distance))
             self.highest, self.farthest = _highest([self.highest, end]), _farthest([self.farthest, end])
 
 
@@ -105,27 +99,27 @@ class SpikeFinder:
         limits = [_limit([*lasting.sizes[side], *_sizes(before, is_high=side)]) for side in (False, True)]
         has_spikes = any(sizes and sizes[-1] > most for sizes, most in zip(lasting.sizes, limits, strict=True))
         older = lasting.ends if has_spikes else ()
-        spikes = [end.spike for end in (*older, *before, *newest) if abs(end.spike.distance) > limits[end.is_high]]
+        spikes = [end for end in (*older, *before, *newest) if abs(end.distance) > limits[end.is_high]]
         highest = _highest([lasting.highest, *before, *newest])
         farthest = _farthest([lasting.farthest, *before, *newest])
         return Extremes(
-            highest.spike.extreme if highest is not None else None,
+            highest.extreme if highest is not None else None,
             sorted(spikes, key=lambda spike: -abs(spike.distance)),
-            farthest.spike if farthest is not None else None,
+            farthest,
         )
 
 
-def _ends_of(column: CoreColumn, median: float, steps: tuple[int, int] | None) -> list[_ColumnExtreme]:
+def _ends_of(column: CoreColumn, median: float, steps: tuple[int, int] | None) -> list[Spike]:
     """The highest and the lowest value of a column, as far as they are known and within `steps`."""
     return [
-        _ColumnExtreme(Spike(extreme, (extreme.value - median) / (abs(median) or 1.0)), extreme is column.highest)
+        Spike(extreme, (extreme.value - median) / (abs(median) or 1.0), extreme is column.highest)
         for extreme in (column.highest, column.lowest)
         if extreme is not None and median == median and (steps is None or steps[0] <= extreme.step <= steps[1])
     ]
 
 
-def _sizes(ends: Sequence[_ColumnExtreme], *, is_high: bool) -> list[float]:
-    return [abs(end.spike.distance) for end in ends if end.is_high is is_high]
+def _sizes(ends: Sequence[Spike], *, is_high: bool) -> list[float]:
+    return [abs(end.distance) for end in ends if end.is_high is is_high]
 
 
 def _limit(sizes: list[float]) -> float:
@@ -134,13 +128,13 @@ def _limit(sizes: list[float]) -> float:
     return max(_FAR_FROM_MEDIAN, _FAR * sizes[len(sizes) // 2] if sizes else math.inf)
 
 
-def _highest(ends: Iterable[_ColumnExtreme | None]) -> _ColumnExtreme | None:
-    return max(filter(None, ends), key=lambda end: end.spike.extreme.value, default=None)
+def _highest(ends: Iterable[Spike | None]) -> Spike | None:
+    return max(filter(None, ends), key=lambda end: end.extreme.value, default=None)
 
 
-def _farthest(ends: Iterable[_ColumnExtreme | None]) -> _ColumnExtreme | None:
+def _farthest(ends: Iterable[Spike | None]) -> Spike | None:
     """The highest value of a column that is farthest from the median core."""
-    return max((end for end in ends if end and end.is_high), key=lambda end: end.spike.distance, default=None)
+    return max((end for end in ends if end and end.is_high), key=lambda end: end.distance, default=None)
 
 
 def named_extremes(extremes: Extremes, segments: Sequence[Segment]) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.screen import Screen
 
+from tputui import user_cache
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN, compare
 from tputui.diagnosis.diagnose import RecentVerdicts
 from tputui.session.session import Session
@@ -234,11 +235,8 @@ class CompareScreen(Screen[MonitorResult]):
         if not self._in_list:
             self.query_one(CompareBody).action_maximise()
             return
-        # Imported here so that comparisons open faster.
-        from tputui.log_import.place import is_import
-
         run_dir = self._run_dirs[self.view.chosen]
-        read_only = self._read_only or is_import(run_dir, os.environ)
+        read_only = self._read_only or user_cache.holds(run_dir, "imports", os.environ)
         self.app.push_screen(MonitorScreen(Session.live(run_dir, self._clock), run_dir, read_only=read_only))
 
     def action_rebase(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from textual import events
 from textual.message import Message
@@ -70,15 +70,6 @@ _BURST_S = 1.0
 """Seconds within which several sizes set by key are undone as one change."""
 
 
-class _Drag(NamedTuple):
-    """A border that is being dragged."""
-
-    border: Border
-    start: int
-    """The cell along the axis where the drag began."""
-    before: ChosenLayout
-
-
 class Body(Panels[RunPanel[Any]]):
     """Contains every panel, placed by `arrange` and by the layout of the user."""
 
@@ -100,7 +91,8 @@ class Body(Panels[RunPanel[Any]]):
         self._wanted = "cores"
         """The panel that was selected last by a command, unlike `selected` not by a click on a visible one."""
         self._arrangement = Arrangement({})
-        self._drag: _Drag | None = None
+        self._drag: tuple[Border, int, ChosenLayout] | None = None
+        """The border that is being dragged, the cell along the axis where that began, and the layout before."""
         self._lit: Border | None = None
         """The border under the mouse."""
         self.clock = time.monotonic
@@ -354,7 +346,7 @@ class Body(Panels[RunPanel[Any]]):
         """Begin to drag the border under the mouse."""
         border = self._border_under(event)
         if border is not None and event.button == 1:
-            self._drag = _Drag(border, self._along(border, event), self.chosen)
+            self._drag = (border, self._along(border, event), self.chosen)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Move the border that is dragged, else highlight the one under the mouse."""
@@ -405,7 +397,7 @@ class Body(Panels[RunPanel[Any]]):
     def _end_drag(self) -> None:
         if self._drag is None:
             return
-        before, self._drag = self._drag.before, None
+        (_, _, before), self._drag = self._drag, None
         self.release_mouse()
         if before != self.chosen:
             undo_of(self.app).push("sizes of panels", lambda: self._use(before))

@@ -25,7 +25,7 @@ from tputui.ui.render.lines import (
     width_of,
     wrap,
 )
-from tputui.ui.widgets.panel import Along, Drawing, RunPanel
+from tputui.ui.widgets.panel import Drawing, RunPanel
 
 SECTIONS = ("data", "trace", "compile", "execute", "wait", "report", "evaluate", "save", "stall", "other")
 """In the order of a step."""
@@ -138,7 +138,7 @@ class EpochsPanel(RunPanel[EpochsPart]):
         deep = sum(1 + len(table.rows) for table in drawn)
         if deep <= height or self.has_class("-maximised"):
             note = _note(_UNITS, part.epochs, width)
-            return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note, along=_along(drawn))
+            return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note, along=drawn[1:])
         hidden = drawn[0].num_hidden
         note = _note(status_text.hidden_columns(hidden) if hidden else _UNITS, part.epochs, width)
         return Drawing(drawn[0].rows, head=(drawn[0].head,), note=note)
@@ -160,7 +160,7 @@ class EpochsPanel(RunPanel[EpochsPart]):
         if not self.has_class("-maximised"):
             hidden = status_text.hidden_columns(first.num_hidden) if first.num_hidden else ""
             return Drawing(rows, head=heads, note=_note(hidden, epochs, width))
-        return Drawing(rows, head=heads, note=_note(_UNITS, epochs, width), along=_along(drawn))
+        return Drawing(rows, head=heads, note=_note(_UNITS, epochs, width), along=drawn[1:])
 
 
 def _restarts(generations: Sequence[GenerationView], width: int, most: int) -> list[Line]:
@@ -185,10 +185,6 @@ def _in_two_heads(titles: list[_Title], rows: list[list[Cell]], width: int) -> t
     upper = [Cell(title.above, "label") for title in titles]
     table = align_table([title.name for title in titles], [upper, *rows], width, left=frozenset({0}))
     return table.rows[0], table._replace(rows=table.rows[1:])
-
-
-def _along(drawn: list[TextTable]) -> tuple[Along, ...]:
-    return tuple(Along(table.head, table.rows) for table in drawn[1:])
 
 
 def bar_scale_s(spent_s: list[float]) -> float:

@@ -155,27 +155,17 @@ class Entry(NamedTuple):
     """The hosts that printed it, in order of their first line; empty if the run has one host."""
 
 
-class SplitLine(NamedTuple):
-    """The core that a line names, and the rest of its text."""
-
-    lane: str
-    """Such as `rank 3`; empty if the line names no core."""
-    text: str
-
-
 @functools.lru_cache(maxsize=1 << 15)
-def split_core(line: LogLine) -> SplitLine:
-    """Split the prefix that names a core from a line."""
+def split_core(line: LogLine) -> tuple[str, str]:
+    """The core that a line names, such as `rank 3` or empty if it names none, and the rest of its text."""
     text = printed(line.text)
     match = _CORE.match(text)
     if match is None:
-        return SplitLine("", text)
+        return "", text
     kind = (match.group(1) or match.group(3) or "rank").lower()
     number = match.group(2) or match.group(4)
     message = text[match.end() :]
-    return (
-        SplitLine(f"{'rank' if kind == 'default' else kind} {int(number)}", message) if message else SplitLine("", text)
-    )
+    return (f"{'rank' if kind == 'default' else kind} {int(number)}", message) if message else ("", text)
 
 
 _SOURCE = re.compile(r"(?:worker|supervisor|logs)-(\d{1,6})")
@@ -190,36 +180,37 @@ def host_of_source(source: str) -> int | None:
 
 def folded(lines: Iterable[LogLine], *, has_hosts: bool = False) -> list[Entry]:
     """Fold lines into entries, in order of their first lines. `has_hosts`: the run has several hosts."""
-    groups: list[list[tuple[LogLine, SplitLine]]] = []
+    groups: list[list[tuple[LogLine, str, str]]] = []
+    """Lines with their lanes and texts."""
     open_groups: dict[tuple[str, str], int] = {}
     all_lanes: dict[str, None] = {}
     all_hosts: dict[int, None] = {}
     for line in lines:
-        split = split_core(line)
+        lane, text = split_core(line)
         if has_hosts and (host := host_of_source(line.source)) is not None:
             all_hosts[host] = None
-        if split.lane:
-            all_lanes[split.lane] = None
-        key = (line.level, split.text)
+        if lane:
+            all_lanes[lane] = None
+        key = (line.level, text)
         index = open_groups.get(key)
         if index is not None and 0 <= line.t - groups[index][0][0].t <= FOLD_S:
-            groups[index].append((line, split))
+            groups[index].append((line, lane, text))
             continue
         open_groups[key] = len(groups)
-        groups.append([(line, split)])
+        groups.append([(line, lane, text)])
     return _marked([_entry(group, all_lanes, all_hosts) for group in groups])
 
 
-def _entry(group: Sequence[tuple[LogLine, SplitLine]], all_lanes: Collection[str], all_hosts: Collection[int]) -> Entry:
-    lanes = dict.fromkeys(split.lane for _, split in group if split.lane)
+def _entry(group: Sequence[tuple[LogLine, str, str]], all_lanes: Collection[str], all_hosts: Collection[int]) -> Entry:
+    lanes = dict.fromkeys(lane for _, lane, _ in group if lane)
     hosts: dict[int, None] = {}
     if all_hosts:
-        indices = (host_of_source(line.source) for line, _ in group)
+        indices = (host_of_source(line.source) for line, *_ in group)
         hosts = dict.fromkeys(host for host in indices if host is not None)
     # Of an entry of several hosts the missing hosts are of interest, not the missing cores.
     missing = _missing(lanes, all_lanes) if len(hosts) < 2 else tuple(map(host_lane, _missing(hosts, all_hosts)))
-    line, split = group[0]
-    return Entry(line, split.text, len(group), tuple(lanes), missing, False, tuple(hosts))
+    line, _, text = group[0]
+    return Entry(line, text, len(group), tuple(lanes), missing, False, tuple(hosts))
 
 
 KeyT = TypeVar("KeyT")
@@ -263,9 +254,8 @@ def lanes_of(lines: Iterable[LogLine], *, has_hosts: bool = False) -> list[str]:
             hosts.add(host)
         else:
             sources[clean(line.source)] = None
-        split = split_core(line)
-        if split.lane:
-            lanes.add(split.lane)
+        if lane := split_core(line)[0]:
+            lanes.add(lane)
     of_cores = sorted(lanes, key=lambda lane: (lane.split()[0], int(lane.split()[1])))
     return [*map(host_lane, sorted(hosts)), *sorted(sources), *of_cores]
 

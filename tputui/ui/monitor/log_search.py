@@ -48,7 +48,7 @@ class LogFilter(NamedTuple):
         return self.pattern is not None and self.pattern.search(searched(line)) is not None
 
     def _is_of_lane(self, line: LogLine) -> bool:
-        if self.lane in (split_core(line).lane, clean(line.source)):
+        if self.lane in (split_core(line)[0], clean(line.source)):
             return True
         host = host_of_source(line.source)
         return host is not None and self.lane == host_lane(host)

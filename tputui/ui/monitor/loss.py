@@ -29,8 +29,7 @@ from tputui.ui.charts.loss import REUSE_S, DrawnLoss, LossChart
 from tputui.ui.charts.metric_layout import Choice
 from tputui.ui.charts.metric_page import MetricCharts, MetricPage
 from tputui.ui.charts.scale import RANGES, RangeKind, YRange, limits_of, limits_text, lines_of, ranges_of
-from tputui.ui.monitor.metric_choice import PINNED_MAX, keep_choice, kept_choice
-from tputui.ui.monitor.metric_search import MetricSearch
+from tputui.ui.monitor.metric_choice import PINNED_MAX, MetricSearch, keep_choice, kept_choice
 from tputui.ui.monitor.startup import StartupStep, checklist, devices_of
 from tputui.ui.monitor.startup import lines as startup_lines
 from tputui.ui.render.braille import DOTS_X

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
+import msgspec
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen, Screen
@@ -29,13 +30,6 @@ LINES = 8
 """Lines of the dialog without its frame."""
 
 
-class TagsAndNote(NamedTuple):
-    """The result of the dialog."""
-
-    tags: tuple[str, ...]
-    note: str
-
-
 class LabelsForm(Drawn):
     """Two fields, one of which is edited."""
 
@@ -45,17 +39,18 @@ class LabelsForm(Drawn):
         """`known_tags` are the tags of all runs."""
         super().__init__(id="labels")
         self._run = run
+        self._labels = labels
         self._known_tags = known_tags
         self._texts = [EditedText.of(" ".join(labels.tags)), EditedText.of(labels.note)]
         self._field = 0
 
     @property
-    def result(self) -> TagsAndNote:
-        """The tags and the note. Raises `ValueError` with a sentence."""
+    def result(self) -> RunLabels:
+        """The labels with the edited tags and note. Raises `ValueError` with a sentence."""
         note = self._texts[1].text.strip()
         if len(note) > NOTE_CHARS_MAX:
             raise ValueError(f"the note has {len(note):,} characters; the maximum is {NOTE_CHARS_MAX:,}")
-        return TagsAndNote(run_labels.parse_tags(self._texts[0].text), note)
+        return msgspec.structs.replace(self._labels, tags=run_labels.parse_tags(self._texts[0].text), note=note)
 
     def paint(self, width: int, height: int) -> list[Line]:
         """The title, the fields, and an error or a hint."""
@@ -106,7 +101,7 @@ class LabelsForm(Drawn):
             self.redraw()
 
 
-class LabelsScreen(ModalScreen[TagsAndNote | None]):
+class LabelsScreen(ModalScreen[RunLabels | None]):
     """Edits the tags and the note of a run; the result is None if the user cancels."""
 
     CSS_PATH = "../dialogs.tcss"
@@ -194,8 +189,8 @@ class RunEdits:
     def _label(self, row: RunRow, known_tags: Sequence[str]) -> None:
         """Edit the tags and the note of a run in a dialog."""
 
-        def save(result: TagsAndNote | None) -> None:
-            if result is not None and result != (row.labels.tags, row.labels.note):
+        def save(result: RunLabels | None) -> None:
+            if result is not None and result != row.labels:
                 self._set([row], "tags and note saved", tags=result.tags, note=result.note)
 
         if row.labels_problem:

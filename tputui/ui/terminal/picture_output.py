@@ -60,13 +60,6 @@ class _Picture(NamedTuple):
         return scaled(self.pixels, self.columns * self.cell.width, self.half_rows * self.cell.height // 2)
 
 
-class _PictureRow(NamedTuple):
-    """A row of cells of a picture, counted from 0."""
-
-    picture: _Picture
-    row: int
-
-
 class PictureOutput:
     """The pictures that a terminal shows. It draws pictures as lines, and translates what is written."""
 
@@ -77,7 +70,8 @@ class PictureOutput:
         self.protocol = protocol
         self._in_tmux = in_tmux
         self._cell_size = cell_size
-        self._rows: dict[str, _PictureRow] = {}
+        self._rows: dict[str, tuple[_Picture, int]] = {}
+        """Pictures, and their rows of cells, counted from 0, by the character that stands for both."""
         self._next_row = 0
         self._next_number = 1
         self._stored: OrderedDict[int, int] = OrderedDict()
@@ -98,7 +92,7 @@ class PictureOutput:
             return coloured(scaled(pixels, width, height))
         # 24 bits, because the number is a colour; 0 is no number.
         self._next_number = self._next_number % 0xFFFFFF + 1
-        return [[Span(self._character(_PictureRow(picture, row)) * width)] for row in range(picture.rows)]
+        return [[Span(self._character(picture, row) * width)] for row in range(picture.rows)]
 
     def forget(self) -> None:
         """No picture drawn so far is shown any more; the terminal frees them with the next output."""
@@ -134,22 +128,22 @@ class PictureOutput:
         zoom = zoom if cell.width // zoom >= CELL_SENT_PX // 2 else 1
         return zoom, CellSize(cell.width // zoom, cell.height // zoom)
 
-    def _character(self, row: _PictureRow) -> str:
+    def _character(self, picture: _Picture, row: int) -> str:
         character = chr(_FIRST + self._next_row)
         self._next_row = (self._next_row + 1) % _NUMBERS
-        self._rows[character] = row
+        self._rows[character] = (picture, row)
         return character
 
     def _row_code(self, match: re.Match[str]) -> str:
-        row = self._rows.get(match.group(1))
-        if row is None:
+        if match.group(1) not in self._rows:
             return match.group()
+        picture, row = self._rows[match.group(1)]
         columns = len(match.group())
-        if columns != row.picture.columns:
+        if columns != picture.columns:
             return " " * columns
         if self.protocol == "kitty":
-            return self._stored_in_terminal(row.picture) + codes.kitty_row(row.picture.number, row.row, columns)
-        code = self._encoded_row(match.group(1), row)
+            return self._stored_in_terminal(picture) + codes.kitty_row(picture.number, row, columns)
+        code = self._encoded_row(match.group(1), picture, row)
         # tmux reads sixels by itself, and places them.
         return codes.over_spaces(self._passed(code) if self.protocol == "iterm" else code, columns)
 
@@ -171,28 +165,26 @@ class PictureOutput:
     def _passed(self, code: str) -> str:
         return codes.tmux_passthrough(code) if self._in_tmux else code
 
-    def _encoded_row(self, character: str, row: _PictureRow) -> str:
+    def _encoded_row(self, character: str, picture: _Picture, row: int) -> str:
         if character in self._encoded:
             self._encoded.move_to_end(character)
             return self._encoded[character]
-        code = self._sixel_row(row) if self.protocol == "sixel" else self._iterm_row(row)
+        code = self._sixel_row(picture, row) if self.protocol == "sixel" else self._iterm_row(picture, row)
         self._encoded[character] = code
         self._encoded_bytes += len(code)
         while self._encoded_bytes > CACHED_BYTES_MAX and len(self._encoded) > 1:
             self._encoded_bytes -= len(self._encoded.popitem(last=False)[1])
         return code
 
-    def _sixel_row(self, row: _PictureRow) -> str:
-        picture = row.picture
+    def _sixel_row(self, picture: _Picture, row: int) -> str:
         palette = self._palettes.get(picture.number)
         if palette is None:
             palette = self._palettes[picture.number] = codes.paletted(picture.enlarged())
             while len(self._palettes) > _PALETTES_MAX:
                 self._palettes.popitem(last=False)
-        return codes.sixel(palette, row.row * picture.cell.height, picture.cell.height, picture.zoom)
+        return codes.sixel(palette, row * picture.cell.height, picture.cell.height, picture.zoom)
 
-    def _iterm_row(self, row: _PictureRow) -> str:
-        picture = row.picture
+    def _iterm_row(self, picture: _Picture, row: int) -> str:
         cell = picture.cell
         whole = self._enlarged.get(picture.number)
         if whole is None:
@@ -200,7 +192,7 @@ class PictureOutput:
             while len(self._enlarged) > _ENLARGED_MAX:
                 self._enlarged.popitem(last=False)
         size = 3 * whole.width * cell.height
-        rgb = whole.rgb[row.row * size : (row.row + 1) * size]
+        rgb = whole.rgb[row * size : (row + 1) * size]
         part = Pixels(whole.width, len(rgb) // (3 * whole.width), rgb)
         return codes.iterm_image(codes.png_of(part, cell.height), picture.columns)
 

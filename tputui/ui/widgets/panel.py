@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from tputui.state.snapshot import Snapshot
 from tputui.ui.base import keymap
-from tputui.ui.render.lines import Line, Span, Tone, fit, width_of
+from tputui.ui.render.lines import Line, Span, TextTable, Tone, fit, width_of
 from tputui.ui.widgets.dialogs import Notices
 from tputui.ui.widgets.line_widget import Drawn, plain_text
 from tputui.ui.widgets.player_bar import NoticeBar
@@ -30,13 +30,6 @@ FRAME = 2
 """Cells of the frame in width and in height."""
 
 
-class Along(NamedTuple):
-    """More columns for the rows of a drawing, drawn below it and scrolled together with it."""
-
-    head: Line
-    rows: Sequence[Line]
-
-
 class Drawing(NamedTuple):
     """The content of a panel: `head` is fixed, `rows` scroll."""
 
@@ -44,7 +37,7 @@ class Drawing(NamedTuple):
     head: tuple[Line, ...] = ()
     note: str = ""
     """Shown at the right of the upper frame."""
-    along: tuple[Along, ...] = ()
+    along: Sequence[TextTable] = ()
     """Parts without room for a row are omitted."""
 
     def fitted(self, room: int) -> tuple[Drawing, int]:
