@@ -6,6 +6,9 @@ import gc
 import math
 import os
 
+import pytest
+
+from tputui.reporting.process import StepPace
 from tputui.reporting.step_times import TIMES_MAX, Collections, StepTimes
 from tputui.telemetry import float_blocks
 
@@ -46,6 +49,24 @@ def test_an_end_that_is_known_later_corrects_the_newest_step() -> None:
     times.date(1.5)
     times.extend([2.0])
     assert taken(times, 3)[1:] == [0.5, 0.5]
+
+
+def test_the_first_step_after_a_pause_is_no_pace_of_its_own() -> None:
+    pace = StepPace()
+    began = pace.stepped_at
+    pace.queued += [(1.0, None, began + at) for at in (1.0, 2.0, 3.0, 4.0)]
+    pace.count_queued(8)
+    assert pace.since_last(may_wait=True) is not None
+    pace.pause(11.0, began + 15.0)
+    pace.queued.append((1.0, None, began + 15.001))
+    pace.count_queued(8)
+    assert pace.since_last(may_wait=True) is None
+    pace.queued.append((1.0, None, began + 16.0))
+    pace.count_queued(8)
+    reported = pace.since_last(may_wait=True)
+    assert reported is not None
+    assert reported.num_steps == 2
+    assert reported.step_s == pytest.approx(0.5)
 
 
 def test_collections_are_counted_until_they_are_stopped() -> None:

@@ -370,7 +370,7 @@ def test_printed_positions_are_shown_in_steps(tmp_path: Path, lines: list[str], 
 
 
 @pytest.mark.parametrize("has_plan", [True, False])
-def test_positions_are_known_once_the_process_has_reported_its_plan(tmp_path: Path, has_plan: bool) -> None:
+def test_printed_positions_wait_for_the_plan_of_the_process(tmp_path: Path, has_plan: bool) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     plan, progress = (
         next(event for event in recorded.worker_events() if isinstance(event, kind))
@@ -381,11 +381,11 @@ def test_positions_are_known_once_the_process_has_reported_its_plan(tmp_path: Pa
     worker.emit(replace(progress, t=opened_t + 0.5, step=3))
     worker.flush(DEADLINE_S)
     positions.read()
-    assert not positions.is_known_at(opened_t), "`[64/256]` may be examples or steps"
+    assert positions.awaits_plan, "`[64/256]` may be examples or steps"
     worker.emit(replace(plan, t=opened_t + 0.75) if has_plan else replace(progress, t=opened_t + 9.0, step=30))
     worker.close()
     positions.read()
-    assert positions.is_known_at(opened_t)
+    assert not positions.awaits_plan
     positions.close()
 
 
@@ -462,6 +462,32 @@ def test_what_is_printed_of_an_epoch_is_told_when_the_next_one_runs(tmp_path: Pa
         wait_for(lambda: told() == [(1, {"loss": 0.5})], "the validation loss")
         collector.take_console([Printed("validation accuracy 0.7")])
         wait_for(lambda: told()[1:] == [(1, {"loss": 0.5, "accuracy": 0.7})], "the accuracy, which is read late")
+    finally:
+        collector.close()
+        reporter.close()
+        trained.close()
+
+
+def test_a_value_of_a_file_waits_until_its_epoch_is_known(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    trained, reporter = Reporter(run_dir, "worker"), Reporter(run_dir, "logs")
+    now = time.time()
+    trained.emit(ev.EpochStarted(t=now - 5.0, epoch=1, first_step=1))
+    trained.emit(ev.EvaluationStarted(t=now - 3.0, step=2, epoch=1))
+    trained.emit(ev.EpochStarted(t=now - 2.0, epoch=2, first_step=3))
+    trained.flush(DEADLINE_S)
+    collector = LogCollector(run_dir, os.getpid(), reporter, {"cwd": str(tmp_path)})
+    rows = f"{now - 2.5},0.5\n{now + 4.0},0.25\n"
+    (tmp_path / "log.csv").write_text(f"timestamp,val_loss\n{rows}")
+
+    def told() -> dict[int, float]:
+        return {event.epoch: event.valid["loss"].val for event in events_in(run_dir, "logs-0", ev.EpochEnded)}
+
+    try:
+        wait_for(lambda: told() == {1: 0.5}, "the first value; the second one was read, too")
+        trained.emit(ev.EvaluationStarted(t=now + 3.0, step=4, epoch=2))
+        trained.emit(ev.EpochStarted(t=now + 5.0, epoch=3, first_step=5))
+        wait_for(lambda: told() == {1: 0.5, 2: 0.25}, "the second value")
     finally:
         collector.close()
         reporter.close()

@@ -37,6 +37,8 @@ ROLE = "worker"
 REPORT_INTERVAL_S = 1.0
 LEAVE_S = 5.0
 _MIN_S = 1e-6
+_SHORT_SHARE = 0.25
+"""Of the step time before: a shorter one is not the time of a step."""
 _STDOUT = 1
 _UNKNOWN_DEVICE = "the script uses no framework that names its devices"
 _log = logging.getLogger("tputui")
@@ -156,8 +158,10 @@ class StepPace:
         with self._lock:
             self._data_s = (self._data_s or 0.0) + seconds
 
-    def since_last(self) -> MeanPace | None:
-        """The pace since the last call; None without a step."""
+    def since_last(self, *, may_wait: bool = False) -> MeanPace | None:
+        """The pace since the last call; None without a step. With `may_wait` a single step right after a pause waits
+        for the next ones if it seems far shorter than those before: where the time of a step is spent after its end, as
+        in a read of its loss, that of the first one was before the pause."""
         with self._lock:
             steps, examples, at = self.num_steps, self.num_examples, self.stepped_at
             num_steps = steps - self._steps_before
@@ -166,6 +170,8 @@ class StepPace:
             since = self._reported_at
             paused_s = sum(max(0.0, min(ended, at) - max(began, since)) for began, ended in self._pauses)
             spent_s = at - since - paused_s
+            if may_wait and num_steps == 1 and paused_s > 0 and spent_s < _SHORT_SHARE * self._step_s:
+                return None
             if spent_s <= _MIN_S:
                 # Steps that are reported late ended before the last report, or in what was taken for a pause.
                 spent_s = self._step_s * num_steps

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -96,7 +97,7 @@ class Run:
             self._pictures = artifacts.EpochPictures(process.run_dir, process.rank)
             self._saves = Saves(process, self._pace, self._phases, column)
             self._tracer = process.requests.tracer
-            process.join(self._pace, self.report if column == 0 else None)
+            process.join(self._pace, partial(self.report, may_wait=True) if column == 0 else None)
 
     @property
     def dir(self) -> Path | None:
@@ -424,12 +425,13 @@ class Run:
         with contextlib.suppress(Exception):
             self._process.warn_of(error, where)
 
-    def report(self) -> None:
-        """Writes plan, progress and meters. Called about once a second by the thread of the heartbeat."""
+    def report(self, *, may_wait: bool = False) -> None:
+        """Writes plan, progress and meters. Called about once a second by the thread of the heartbeat, for which a step
+        may wait for the next one."""
         process, pace = self._process, self._pace
         self._count_queued()
         self._announce_plan()
-        since = pace.since_last()
+        since = pace.since_last(may_wait=may_wait)
         if since is None:
             return
         num_steps, step_s, examples, data_s, (timed_steps, steps_s) = since

@@ -28,7 +28,7 @@ from tputui.logs.value_events import ValueEvents
 from tputui.supervise.log_files import LogFinder, shown_path
 from tputui.supervise.log_tail import Printed
 from tputui.supervise.torch_traces import TorchTraces
-from tputui.supervise.training_positions import TrainingPositions
+from tputui.supervise.training_positions import PLAN_WAIT_S, TrainingPositions
 from tputui.telemetry import events as ev
 from tputui.telemetry.logged_values import CONSOLE
 from tputui.telemetry.reporter import Reporter
@@ -60,8 +60,8 @@ GIVE_UP_S = 0.5
 UNWRITTEN_MAX = 64
 """Events that wait for the journal before the next look waits too, for at most `FLUSH_S`."""
 FLUSH_S = 5.0
-PLACE_MAX_S = 3.0
-"""Seconds for which a line waits for the journal of the training to tell where that was."""
+PLACE_MAX_S = 2.0
+"""Seconds for which a line or a value waits for the journal of the training to tell where that was."""
 TRIES_MAX = 50
 """Looks at a file that is not recognised yet, because its first line is not complete; only after it has changed."""
 
@@ -79,6 +79,8 @@ class _Log:
         self.num_outputs_before = 0
         """Looks at the output after which all is known that was printed before the log was found."""
         self.reported = ReportedDamage()
+        self.unplaced: list[LoggedValue] = []
+        """Values that wait until it is known where training was at their time."""
 
     @property
     def is_late(self) -> bool:
@@ -317,8 +319,10 @@ class LogCollector:
                         return num_values
                 num_values += len(values)
                 self._events.take_config(log.reader.config)
-                values = self._without_repeated(log, values)
-                self._events.take(log.source, values, time.time(), is_late=log.is_late)
+                log.unplaced += self._without_repeated(log, values)
+                self._take_placed(log)
+            if log.unplaced:
+                self._take_placed(log)
         except OSError as error:
             self._warn(f"{log.source} can no longer be read: {error.strerror or error}")
             self._logs.remove(log)
@@ -329,6 +333,17 @@ class LogCollector:
             for sentence in log.reported.new(log.reader.damage, final=self._closing.is_set()):
                 self._warn(sentence)
         return num_values
+
+    def _take_placed(self, log: _Log) -> None:
+        """Takes the values up to the first one whose time the journal of the training has not reached yet."""
+        values, now, until = log.unplaced, time.time(), self._positions.known_until
+        due = len(values)
+        if self.has_reporter and not self._closing.is_set():
+            times = (place for place, value in enumerate(values) if until < (value.t or 0.0) > now - PLACE_MAX_S)
+            due = next(times, due)
+        log.unplaced = values[due:]
+        if due:
+            self._events.take(log.source, values[:due], now, is_late=log.is_late)
 
     def _without_repeated(self, log: _Log, values: list[LoggedValue]) -> list[LoggedValue]:
         """The values of a log; of a session of `add_hparams`, those that its run has not logged itself."""
@@ -370,8 +385,12 @@ class LogCollector:
 
     def _is_placed(self, t: float) -> bool:
         """Whether it is known where training was at a unix time."""
-        is_awaited = self.has_reporter and not self._closing.is_set() and time.time() - t < PLACE_MAX_S
-        return not is_awaited or self._positions.is_known_at(t)
+        if not self.has_reporter or self._closing.is_set():
+            return True
+        age_s = time.time() - t
+        if self._positions.awaits_plan:
+            return age_s >= PLAN_WAIT_S
+        return age_s >= PLACE_MAX_S or t <= self._positions.known_until
 
     def _emit(self, *, final: bool) -> None:
         now = time.time()

@@ -21,8 +21,8 @@ from tputui.telemetry import float_blocks, logged_values
 from tputui.telemetry.journal import SUFFIX, Tail
 
 POSITIONS_MAX = 4_096
-_PLAN_WAIT_S = 1.5
-"""Seconds after the first event within which a process reports its plan, if it has one."""
+PLAN_WAIT_S = 5.0
+"""Seconds after the first event within which a process reports its plan, if it has one. It needs some steps for it."""
 _t, _num_bytes = itemgetter(0), attrgetter("num_bytes")
 
 
@@ -78,10 +78,10 @@ class TrainingPositions:
         """Whether a process reports its steps."""
         return self._tail is not None
 
-    def is_known_at(self, t: float) -> bool:
-        """Whether it is known where training was at a unix time, and of how many steps and epochs."""
-        has_plan = self.planned != NOTHING_REPORTED or self.known_until - self._opened_t > _PLAN_WAIT_S
-        return has_plan and t <= self.known_until
+    @property
+    def awaits_plan(self) -> bool:
+        """Whether the process may still report how many steps and epochs there are."""
+        return self.planned == NOTHING_REPORTED and self.known_until - self._opened_t <= PLAN_WAIT_S
 
     def read(self) -> None:
         """Reads what was written since the last call."""
