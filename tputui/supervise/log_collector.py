@@ -325,20 +325,22 @@ class LogCollector:
                 self._take_placed(log)
         except OSError as error:
             self._warn(f"{log.source} can no longer be read: {error.strerror or error}")
+            self._take_placed(log, waits=False)
             self._logs.remove(log)
         except Exception as error:  # noqa: BLE001, RUF100 - it would end the reading of the other logs; it is reported
             self._warn(f"{log.source} is no longer read: {type(error).__name__}: {error}")
+            self._take_placed(log, waits=False)
             self._logs.remove(log)
         if log.is_accepted:
             for sentence in log.reported.new(log.reader.damage, final=self._closing.is_set()):
                 self._warn(sentence)
         return num_values
 
-    def _take_placed(self, log: _Log) -> None:
-        """Takes the values up to the first one whose time the journal of the training has not reached yet."""
+    def _take_placed(self, log: _Log, *, waits: bool = True) -> None:
+        """Takes the values, with `waits` up to the first one whose time the journal of the training has not reached."""
         values, now, until = log.unplaced, time.time(), self._positions.known_until
         due = len(values)
-        if self.has_reporter and not self._closing.is_set():
+        if waits and self.has_reporter and not self._closing.is_set():
             times = (place for place, value in enumerate(values) if until < (value.t or 0.0) > now - PLACE_MAX_S)
             due = next(times, due)
         log.unplaced = values[due:]
