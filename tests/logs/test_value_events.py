@@ -267,6 +267,18 @@ def test_results_that_are_printed_at_steps_and_logged_by_epochs_are_shown_once()
     assert ended == {(1, "Test/Accuracy"), (2, "Test/Accuracy"), (3, "Test/Accuracy")}
 
 
+def test_results_that_are_printed_together_are_those_of_their_epochs() -> None:
+    gathered = ValueEvents()
+    gathered.place_by(lambda t, evaluates: (4 * int(t - T0), int(t - T0), range(1, 4)))
+    for epoch in (1, 2, 3):
+        t = T0 + epoch
+        printed = {"valid/loss": 1 / epoch, "valid/accuracy": epoch / 4}
+        gathered.take(CONSOLE, [value(tag, None, number, epoch, t) for tag, number in printed.items()], t)
+    events = gathered.events(T0 + 4, final=True)
+    ended = {event.epoch: {*event.valid} for event in events if isinstance(event, ev.EpochEnded)}
+    assert ended == {epoch: {"loss", "accuracy"} for epoch in (1, 2, 3)}
+
+
 def test_losses_are_read_however_many_metrics_come_first_and_the_others_are_counted() -> None:
     names = [f"layer{number}/grad_norm" for number in range(9_000)]
     later = ["loss", "valid_loss", "valid/acc", "loss/core0", "loss/core1", "actor/loss"]

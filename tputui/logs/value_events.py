@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -221,6 +222,8 @@ class _PendingValues:
         """Set if it may repeat what the other logs have; its values are held back until that is known."""
         self.num_repeated = 0
         """Values held back that repeat others."""
+        self.num_taken = self.num_hidden = 0
+        """All values with a step, and those of them that repeat others."""
         self.waits_since: float | None = None
         """Unix time since which a value is held back that does not."""
         self.num_values = 0
@@ -230,9 +233,6 @@ class _PendingValues:
         self.steps: list[int] = []
         self.times: list[float] = []
         self.epochs: list[float] = []
-        self.of_epochs: list[tuple[float, int, float, float, bool]] = []
-        """Those with an epoch that the table of epochs does not have yet: value, step, epoch, unix time, and whether
-        the log gave the step."""
 
     @property
     def is_counted(self) -> bool:
@@ -245,7 +245,21 @@ class _PendingValues:
         return self.source == CONSOLE
 
     def clear(self) -> None:
-        self.values, self.steps, self.times, self.epochs, self.of_epochs = [], [], [], [], []
+        self.values, self.steps, self.times, self.epochs = [], [], [], []
+
+
+class _OfEpoch(NamedTuple):
+    """A value with an epoch."""
+
+    column: _PendingValues
+    number: int
+    """Among the values of its column, from 1."""
+    value: float
+    step: int
+    epoch: float
+    now: float
+    has_step: bool
+    """Whether the log gave the step."""
 
 
 PositionAt = Callable[[float, bool], tuple[int, int, range] | None]
@@ -274,6 +288,8 @@ class ValueEvents:
         self._num_expected = 0
         self._rows = LossRows(per_core=False)
         self._epochs = EpochTracker()
+        self._of_epochs: deque[_OfEpoch] = deque()
+        """Values that are in no epoch yet, in the order in which they were read."""
         self._pace = _StepTime()
         self._events: list[ev.Event] = []
         self._reported = ReportedDamage()
@@ -380,6 +396,7 @@ class ValueEvents:
                 column.num_stepless += 1
                 step = self._position_of(source, column, epoch)
             column.x = x
+            column.num_taken += 1
             column.values.append(value)
             column.steps.append(step)
             column.times.append(math.nan if t is None else t)
@@ -389,9 +406,8 @@ class ValueEvents:
             if epoch is not None:
                 self._epoch_of[source] = epoch
                 of_epoch = step if has_step else self.newest_step
-                column.of_epochs.append((value, of_epoch, epoch, now, has_step))
-                if column.repeats is None or not column.is_valid:
-                    self._add_to_epochs(column)
+                self._of_epochs.append(_OfEpoch(column, column.num_taken, value, of_epoch, epoch, now, has_step))
+                self._fill_epochs()
             if t is not None and t > self.newest_t:
                 self.newest_t = t
             if len(column.values) >= VALUES_PER_EVENT:
@@ -400,10 +416,17 @@ class ValueEvents:
             self._newest_of[source] = newest
         self.num_values += len(values)
 
-    def _add_to_epochs(self, column: _PendingValues) -> None:
-        for value, step, epoch, now, has_step in column.of_epochs:
-            self._epochs.add(column.meaning, value, step, epoch, now, has_step=has_step, source=column.source)
-        column.of_epochs.clear()
+    def _fill_epochs(self) -> None:
+        """Adds values to their epochs, in order, up to the first one that may repeat another log. Where the epochs of a
+        log itself place its values, none waits."""
+        while self._of_epochs:
+            column, number, value, step, epoch, now, has_step = self._of_epochs[0]
+            is_repeated = number <= column.num_hidden
+            if self.position_at is not None and column.repeats is not None and not is_repeated:
+                return
+            self._of_epochs.popleft()
+            if self.position_at is None or column.repeats is None:
+                self._epochs.add(column.meaning, value, step, epoch, now, has_step=has_step, source=column.source)
 
     def _placed(
         self, column: _PendingValues, step: int | None, epoch: float | None, t: float
@@ -487,6 +510,7 @@ class ValueEvents:
         columns = [column for column in self._columns.values() if column is not None and column.values]
         for column in sorted(columns, key=lambda column: column.repeats is not None):
             self._flush(column, now, final=final)
+        self._fill_epochs()
         is_reported = self.position_at is not None
         steps = [] if is_reported else list(self._rows.events(now, final=final))
         self._events += steps
@@ -578,7 +602,6 @@ class ValueEvents:
         self._decide(now)
         if column.repeats is not None and self._is_repeated(column, column.repeats, now, final=final):
             return
-        self._add_to_epochs(column)
         if self._has_console:
             for value, step, epoch in zip(column.values, column.steps, column.epochs, strict=True):
                 column.shown.add(None if column.is_counted else step, value, epoch)
@@ -607,6 +630,7 @@ class ValueEvents:
             value, epoch = column.values[column.num_repeated], column.epochs[column.num_repeated]
             if repeats.take(step, value, epoch, others, is_printed=column.is_console):
                 column.num_repeated, column.waits_since = column.num_repeated + 1, None
+                column.num_hidden += 1
                 continue
             # The other log may be behind.
             column.waits_since = now if column.waits_since is None else column.waits_since
