@@ -92,9 +92,8 @@ def hook_torch() -> None:
     _is_hooked = True
     from tputui.hooks import backward, batches, evaluation, notes, optimizers
     from tputui.observers.autoload import after_import
-    from tputui.reporting.process_exit import watch_calls
 
-    watch_calls()
+    _look_up_exit_late()
     torch = sys.modules["torch"]
     notes.report_with(_make_training)
     backward.hook(torch)
@@ -105,6 +104,19 @@ def hook_torch() -> None:
     xla_loader = "torch_xla.distributed.parallel_loader"
     after_import(xla_loader, lambda: batches.hook_xla(sys.modules[xla_loader]))
     os.register_at_fork(after_in_child=notes.forget)
+
+
+def _look_up_exit_late() -> None:
+    """Has `sys.exit(main())` call the `sys.exit` of the time at which `main` has returned. That is watched once the
+    process reports; what watches it is too much to import in each process that imports torch."""
+    original = sys.exit
+
+    def exit_late(*args: Any, **given: Any) -> Any:
+        now: Any = sys.exit
+        return (original if now is exit_late else now)(*args, **given)
+
+    exit_late.__dict__["__tputui_original__"] = original
+    sys.exit = exit_late
 
 
 def _make_training(notes: ThreadNotes) -> HookedTraining:

@@ -103,7 +103,10 @@ class ExitWatch:
             main = main.f_back
         self._main: FrameType | None = main
         """The outermost call of the main thread: the script."""
-        watch_calls()
+        sys.exit = _watched(getattr(sys.exit, "__tputui_original__", sys.exit))
+        quitter: Any = sys.modules.get("_sitebuiltins")
+        if quitter is not None:
+            quitter.Quitter.__call__ = _watched(quitter.Quitter.__call__)
 
     def ending_at_exit(self, *, is_supervised: bool) -> ScriptEnding:
         """How training ended; called by `atexit`. A supervisor names the exit code of the process itself."""
@@ -128,14 +131,6 @@ class ExitWatch:
             return False
         last = self._main.f_code.co_code[self._main.f_lasti]
         return not dis.opname[last].removeprefix("INSTRUMENTED_").startswith("RETURN")
-
-
-def watch_calls() -> None:
-    """Wraps what leaves the interpreter. `sys.exit(main())` looks it up before `main` runs: call this early."""
-    sys.exit = _watched(sys.exit)
-    quitter: Any = sys.modules.get("_sitebuiltins")
-    if quitter is not None:
-        quitter.Quitter.__call__ = _watched(quitter.Quitter.__call__)
 
 
 def ending_of_child() -> ScriptEnding:
