@@ -480,14 +480,14 @@ def test_a_value_of_a_file_waits_until_its_epoch_is_known(tmp_path: Path) -> Non
     rows = f"{now - 2.5},0.5\n{now + 4.0},0.25\n"
     (tmp_path / "log.csv").write_text(f"timestamp,val_loss\n{rows}")
 
-    def told() -> dict[int, float]:
+    def valid_losses() -> dict[int, float]:
         return {event.epoch: event.valid["loss"].val for event in events_in(run_dir, "logs-0", ev.EpochEnded)}
 
     try:
-        wait_for(lambda: told() == {1: 0.5}, "the first value; the second one was read, too")
+        wait_for(lambda: valid_losses() == {1: 0.5}, "the first value; the second one was read, too")
         trained.emit(ev.EvaluationStarted(t=now + 3.0, step=4, epoch=2))
         trained.emit(ev.EpochStarted(t=now + 5.0, epoch=3, first_step=5))
-        wait_for(lambda: told() == {1: 0.5, 2: 0.25}, "the second value")
+        wait_for(lambda: valid_losses() == {1: 0.5, 2: 0.25}, "the second value")
     finally:
         collector.close()
         reporter.close()

@@ -338,14 +338,13 @@ class LogCollector:
 
     def _take_placed(self, log: _Log, *, waits: bool = True) -> None:
         """Takes the values, with `waits` up to the first one whose time the journal of the training has not reached."""
-        values, now, until = log.unplaced, time.time(), self._positions.known_until
-        due = len(values)
-        if waits and self.has_reporter and not self._closing.is_set():
-            times = (place for place, value in enumerate(values) if until < (value.t or 0.0) > now - PLACE_MAX_S)
-            due = next(times, due)
+        values, due = log.unplaced, len(log.unplaced)
+        if waits:
+            timed = ((place, value.t) for place, value in enumerate(values) if value.t is not None)
+            due = next((place for place, t in timed if not self._is_placed(t)), due)
         log.unplaced = values[due:]
         if due:
-            self._events.take(log.source, values[:due], now, is_late=log.is_late)
+            self._events.take(log.source, values[:due], time.time(), is_late=log.is_late)
 
     def _without_repeated(self, log: _Log, values: list[LoggedValue]) -> list[LoggedValue]:
         """The values of a log; of a session of `add_hparams`, those that its run has not logged itself."""
@@ -366,7 +365,7 @@ class LogCollector:
         """Reads values from the lines that are due; returns whether there are more."""
         values = []
         for _ in range(min(self._num_lines_due, LINES_PER_LOOK)):
-            if self._is_given_up or not self._lines or not self._is_placed(self._lines[0][1]):
+            if self._is_given_up or not self._lines or not self._is_due(self._lines[0][1]):
                 break
             part, t = self._lines.popleft()
             evaluates = self._positions.evaluates_at(part.end)
@@ -383,16 +382,19 @@ class LogCollector:
                 f"{self._console.num_ranks} ranks print metrics without their rank, so these are shown as one series; "
                 "begin each line with the rank, as `torchrun --tee 3` and `srun --label` do"
             )
-        return self._num_lines_due > 0 and self._is_placed(self._lines[0][1])
+        return self._num_lines_due > 0 and self._is_due(self._lines[0][1])
+
+    def _is_due(self, t: float) -> bool:
+        """Whether a line of a unix time is read now: its positions mean nothing without the plan."""
+        return self._is_placed(t) and (not self._positions.awaits_plan or self._is_over(t, PLAN_WAIT_S))
 
     def _is_placed(self, t: float) -> bool:
-        """Whether it is known where training was at a unix time."""
-        if not self.has_reporter or self._closing.is_set():
-            return True
-        age_s = time.time() - t
-        if self._positions.awaits_plan:
-            return age_s >= PLAN_WAIT_S
-        return age_s >= PLACE_MAX_S or t <= self._positions.known_until
+        """Whether it is known where training was at a unix time, or is not awaited any more."""
+        return t <= self._positions.known_until or self._is_over(t, PLACE_MAX_S)
+
+    def _is_over(self, t: float, wait_s: float) -> bool:
+        """Whether nothing waits any more that would wait for `wait_s` from a unix time on."""
+        return not self.has_reporter or self._closing.is_set() or time.time() - t >= wait_s
 
     def _emit(self, *, final: bool) -> None:
         now = time.time()
