@@ -267,6 +267,27 @@ def test_results_that_are_printed_at_steps_and_logged_by_epochs_are_shown_once()
     assert ended == {(1, "Test/Accuracy"), (2, "Test/Accuracy"), (3, "Test/Accuracy")}
 
 
+@pytest.mark.parametrize("is_printed_first", [True, False])
+def test_rewards_that_are_logged_by_steps_of_the_environment_are_shown_once_and_exactly(is_printed_first: bool) -> None:
+    gathered = ValueEvents()
+    gathered.place_by(lambda t, evaluates: (80 * int(t - T0), 0, range(0)))
+    events = []
+    for number, reward in enumerate((112.0, 171.4, 468.6), 1):
+        t, step = T0 + number, 2000 * number
+        sources = [
+            (CONSOLE, [value("eval/mean_reward", step, float(round(reward)), None, t)]),
+            ("events", [value("eval/mean_reward", step, reward, None, t)]),
+        ]
+        for source, values in sources if is_printed_first else reversed(sources):
+            gathered.take(source, values, t)
+        events += gathered.events(t)
+    events += gathered.events(T0 + 10, final=True)
+    columns = map(unpack, logged(events))
+    rows_shown = [row for column in columns for row in zip(column.steps, column.values, strict=True)]
+    assert rows_shown == [(2000, 112.0), (4000, 171.4), (6000, 468.6)]
+    assert {event.source for event in logged(events)} == {"events"}
+
+
 def test_results_that_are_printed_together_are_those_of_their_epochs() -> None:
     gathered = ValueEvents()
     gathered.place_by(lambda t, evaluates: (4 * int(t - T0), int(t - T0), range(1, 4)))

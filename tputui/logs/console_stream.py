@@ -383,7 +383,7 @@ class Stream:
         step = self.progress.step_of("", position) if row.is_evaluation else self.progress.advance("", position)
         return values + [
             LoggedValue(
-                f"valid/{name}" if row.is_evaluation and split_of(name) != "valid" else name,
+                f"valid/{name}" if row.is_evaluation and not split_of(name) else name,
                 step, t, value, self.progress.epoch,
             )
             for name, value in row.values

@@ -68,6 +68,7 @@ def is_same(printed: float, exact: float) -> bool:
     if printed == exact:
         return True
     difference = abs(printed - exact)
-    exponent = Decimal(repr(printed)).as_tuple().exponent
+    # A whole number was printed without decimals: 117 of 117.11.
+    exponent = 0 if printed.is_integer() else Decimal(repr(printed)).as_tuple().exponent
     unit = 10.0**exponent if isinstance(exponent, int) else 0.0
     return difference <= 0.501 * unit and difference <= _SHARE_MAX * abs(exact)

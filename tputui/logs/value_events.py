@@ -229,6 +229,8 @@ class _PendingValues:
         self.num_values = 0
         self.x = ""
         """The x axis that the author chose; empty for steps."""
+        self.is_late = False
+        """Whether its log is written with checkpoints, long after its values."""
         self.values: list[float] = []
         self.steps: list[int] = []
         self.times: list[float] = []
@@ -395,7 +397,7 @@ class ValueEvents:
                     self._newest_of[source] = newest
                 column.num_stepless += 1
                 step = self._position_of(source, column, epoch)
-            column.x = x
+            column.x, column.is_late = x, is_late
             column.num_taken += 1
             column.values.append(value)
             column.steps.append(step)
@@ -604,7 +606,7 @@ class ValueEvents:
             return
         if self._has_console:
             for value, step, epoch in zip(column.values, column.steps, column.epochs, strict=True):
-                column.shown.add(None if column.is_counted else step, value, epoch)
+                column.shown.add(step if self._has_own_steps(column) else None, value, epoch)
         values, steps, times, epochs = column.values, column.steps, column.times, column.epochs
         meaning = column.meaning
         has_epochs = not all(map(math.isnan, epochs))
@@ -626,7 +628,7 @@ class ValueEvents:
         if column.is_console:
             others.insert(0, self._of_process.get(_reported_key(self._rule.meaning_of(column.tag)), Shown()))
         while column.num_repeated < len(column.values):
-            step = None if column.is_counted else column.steps[column.num_repeated]
+            step = column.steps[column.num_repeated] if self._has_own_steps(column) else None
             value, epoch = column.values[column.num_repeated], column.epochs[column.num_repeated]
             if repeats.take(step, value, epoch, others, is_printed=column.is_console):
                 column.num_repeated, column.waits_since = column.num_repeated + 1, None
@@ -644,12 +646,19 @@ class ValueEvents:
             column.num_repeated = 0
         return True
 
+    def _has_own_steps(self, column: _PendingValues) -> bool:
+        """Whether the steps of a metric are those that its log names."""
+        return not (column.is_counted or (self.position_at is not None and column.is_console and column.is_valid))
+
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""
         if self.position_at is not None and column.is_console:
             return True  # The journal of the process may be behind.
         meaning = self._rule.meaning_of(column.tag)
-        return any(meaning == self._rule.meaning_of(other.tag) for other in self._others(column))
+        namesakes = [other for other in self._others(column) if meaning == self._rule.meaning_of(other.tag)]
+        # Beside a process, printed values wait for the exact ones of a file, not these for them.
+        waits = column.is_late or self.position_at is None
+        return any(waits or other.shown.num_values for other in namesakes)
 
     def _add_loss(self, column: _PendingValues, now: float) -> None:
         core = column.meaning.core
