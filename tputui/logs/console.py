@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tputui.logs.console_bars import OVERTYPED
 from tputui.logs.console_lines import is_known
 from tputui.logs.console_progress import NOTHING_REPORTED
 from tputui.logs.console_stream import Stream
@@ -180,6 +181,8 @@ class ConsoleParser:
         segments = line.split("\r") if "\r" in line else [line]
         for segment in segments[-SEGMENTS_MAX:]:
             if 0 < len(segment) <= LINE_CHARS_MAX:
+                if "\b" in segment:
+                    segment = OVERTYPED.sub(r"\2\1", segment)
                 values += self._parse_segment(plain(segment), t, evaluates)
         return values
 

@@ -22,9 +22,11 @@ BAR_EPOCH = re.compile(r"epoch\W{0,3}(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
 BAR_SPLIT = re.compile(r"(?<![a-z])(train|val|eval|test)(?:ing|id|idation|idating|uation|uating)?\b", re.IGNORECASE)
 KERAS = re.compile(
     r"\s{0,9}(\d{1,18})/(\d{1,18}|Unknown)\s{1,3}(?:\[?[\u2501=>.]{1,200}\]? ?)?"
-    r"(?=[^|]{0,60}?(?:/step|/epoch|ETA:|\ds - ))"
+    r"(?=[^|]{0,60}?(?:/step|/epoch|ETA:|\ds - |s \| Tot: ))"
 )
 KERAS_PAIR = re.compile(rf" - ([A-Za-z_][\w/ .-]{{0,60}}): ({NUMBER}){END}", re.IGNORECASE)
+OVERTYPED = re.compile(r"(\s{0,9}\[[=>.]{1,200}\]\s{1,4}Step: [^\x08]{1,400})\x08{2,400} ?(\d{1,18}/\d{1,18}) ?")
+"""A bar over which its position is written with backspaces, as many scripts that train on CIFAR have it."""
 RICH = re.compile(
     r"\s{0,4}(?:Epoch (\d{1,9})/-?\d{1,9}|(\w{1,20}(?: \w{1,20})?))\s{1,9}[\u2501\u2578\u257a -]{1,400} "
     r"(\d{1,18})/(\d{1,18}|--)\s{1,9}[\d:-]{1,20} \u2022\s{1,20}(?:[\d:-]{1,20}\s{1,9})?[\d.]{1,20}it/s(.*)"

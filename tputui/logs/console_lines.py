@@ -102,6 +102,8 @@ _EPOCH_AND_STEP = re.compile(r"\s{0,4}\[\s{0,8}(\d{1,9}),\s{1,8}(\d{1,18})\]\s{1
 _SPLIT_AND_EPOCH = re.compile(r"(?<=train: )\s{0,4}(\d{1,9})\s{1,4}(?=\[\s{0,8}\d{1,18}\s?/)", re.IGNORECASE)
 _BRACKET = re.compile(rf"[\[(]\s{{0,8}}({_COUNT})\s?/\s{{0,8}}({_COUNT}){_PERCENT}\s?[\])]")
 _FRACTION = re.compile(r"(?<![\w./:=-])(\d{1,18})\s?/\s{0,8}(\d{1,18})(?![\w./])(?: batches)?")
+_SHARE = re.compile(r"([a-z][\w@.-]{0,40})\s?[:=]\s{0,4}\d{1,3}(?:\.\d{1,9})?\s?%\s?$", re.IGNORECASE)
+"""`Acc: 25.0% ` before `(8/32)`, which is no position."""
 _LEADING = re.compile(r"\s{0,4}(?:\[(\d{1,12})\]|(\d{1,12}):)\s{1,4}(?=[a-z])", re.IGNORECASE)
 
 _HEADER = re.compile(
@@ -327,8 +329,10 @@ def _position(text: str) -> tuple[PrintedPosition, str]:
         found = _BRACKET.search(text, max(0, place - 1))
         if found is None and cuts:
             found = _FRACTION.search(text, place + 1, place + 60)
-        if found is not None and found[0][0] != "[" and is_loss_or_score(text[place : found.start()]):
-            found = None
+        if found is not None and found[0][0] != "[":
+            share = _SHARE.search(text, max(0, found.start() - 60), found.start())
+            name = form(share[1]) if share is not None else text[place : found.start()]
+            found = None if is_loss_or_score(name) else found
         if found is not None and (cuts or sum(map(str.isalpha, text[: found.start()])) <= 20):
             step, total = _count_of(found[1]), _count_of(found[2])
             cuts.append(found.span())

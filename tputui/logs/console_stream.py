@@ -504,6 +504,9 @@ class Stream:
     def _of_keras(self, match: re.Match[str], text: str, t: float) -> list[LoggedValue]:
         pairs = [(name, number_of(value)) for name, value in KERAS_PAIR.findall(text, match.end() - 3)]
         pairs = [(name, value) for name, value in pairs if name != "ETA"]
+        prefix = "test_"
+        if not pairs and "| Tot: " in text:
+            pairs, prefix = [(field.name, field.value) for field in taken_apart(text).fields], "valid/"
         if not pairs:
             return []
         position, total = int(match.group(1)), int(match.group(2)) if match.group(2).isdigit() else None
@@ -514,7 +517,7 @@ class Stream:
         begins_again = self._keras.evaluates and self.progress.reported == NOTHING_REPORTED
         if self._evaluates or (begins_again and not any(split_of(form(name)) == "valid" for name, _ in pairs)):
             # Each state has the means so far, and those of the last one are what `evaluate` returns.
-            tags = [f"test_{name}{self.suffix}" for name, _ in pairs]
+            tags = [f"{prefix}{name}{self.suffix}" for name, _ in pairs]
             for tag, (_, value) in zip(tags, pairs, strict=True):
                 self._evaluated[tag] = LoggedValue(tag, self.progress.step, t, value, self.progress.epoch)
             return []
