@@ -240,8 +240,9 @@ class Stream:
             return True
         splits = line.split or split_of(fields[0].name)
         if not self.progress.has_begun:
-            # A whole number is a setting: `train_loss_window: 500`.
-            return bool(splits) and is_loss_or_score(fields[0].name) and not fields[0].value.is_integer()
+            # A whole number is a setting, `train_loss_window: 500`, unless that name had others before.
+            is_whole = fields[0].value.is_integer() and meaning_of_name(fields[0].name).name not in self._templates
+            return bool(splits) and is_loss_or_score(fields[0].name) and not is_whole
         if splits == "valid":
             return True
         if self._in_evaluation:
@@ -260,10 +261,10 @@ class Stream:
 
     def _is_training(self, line: PrintedLine) -> bool:
         """Whether a line that names no split is one of training, below an evaluation."""
-        if line.position.is_none:
-            return False
         if any(split_of(field.name) == "train" for field in line.fields):
             return True
+        if line.position.is_none:
+            return False
         if not self._templates:
             return any("loss" in field.name for field in line.fields)
         return any(self._templates.get(meaning_of_name(field.name).name) == line.head for field in line.fields)
