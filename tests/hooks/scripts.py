@@ -438,6 +438,52 @@ def renewed() -> None:
             tell(loss.item())
 
 
+class _Repeated:
+    """Gives the batches of a sampler again and again."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self.sampler
+
+
+class _KeepsWorkers(DataLoader[Any]):
+    """Has one iterator for all epochs, which it makes at the first one."""
+
+    iterator: Any = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", _Repeated(self.batch_sampler))
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler.sampler)  # type: ignore[union-attr]  # replaced above
+
+    def __iter__(self) -> Any:
+        if self.iterator is None:
+            self.iterator = self._get_iterator()
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+def lasting() -> None:
+    """Trains in a loop without an end, and leaves it after three epochs."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    train, epoch = _KeepsWorkers(TensorDataset(EXAMPLES.reshape(-1, 4)[:16]), batch_size=4), 0
+    while True:
+        for (batch,) in train:
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+        epoch += 1
+        if epoch + 1 > 3:
+            break
+
+
 def both() -> None:
     """Trains on two loaders in each epoch, the second of which is made anew."""
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
@@ -578,7 +624,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
         epochs, parts, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, endless, folds, search, renewed,
-        both, turns, shifts, team, left, branches, sums,
+        both, lasting, turns, shifts, team, left, branches, sums,
         remainders,
     )
 }  # fmt: skip

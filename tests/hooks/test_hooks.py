@@ -249,6 +249,12 @@ def test_trainings_one_after_the_other_count_on(tmp_path: Path, way: str, plans:
     assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == plans
 
 
+def test_epochs_of_a_loader_that_keeps_its_iterator_have_its_length(tmp_path: Path) -> None:
+    snapshot = told(tmp_path, "lasting").snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [16, 16, 16]
+
+
 def test_loaders_of_one_epoch_each_show_the_epochs_and_their_loop_how_many(tmp_path: Path) -> None:
     snapshot = told(tmp_path, "renewed").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]

@@ -33,6 +33,7 @@ def hook(module: Any) -> None:
     """Notes the batches of `torch.utils.data.DataLoader`; `module` is `torch.utils.data.dataloader`."""
     loader_class, iterator_class = module.DataLoader, module._BaseDataLoaderIter
     real_init, real_iter, real_next = loader_class.__init__, loader_class.__iter__, iterator_class.__next__
+    real_get = loader_class._get_iterator
 
     @functools.wraps(real_init)
     def __init__(self: Any, *args: Any, **options: Any) -> None:
@@ -40,16 +41,23 @@ def hook(module: Any) -> None:
         with contextlib.suppress(Exception):
             _made_at[self] = MadeAt.of(sys._getframe(1))
 
-    @functools.wraps(real_iter)
-    def __iter__(self: Any) -> Any:
-        iterator = real_iter(self)
+    @functools.wraps(real_get)
+    def _get_iterator(self: Any) -> Any:
+        # A loader that goes on for all epochs may call it itself.
+        iterator = real_get(self)
         with contextlib.suppress(Exception):
             loader = _loaders.get(self)
             if loader is None:
                 _made_at.setdefault(self, MadeAt.of(sys._getframe(1)))
                 loader = _loaders[self] = _notes_of(self)
             _iterators[iterator] = loader
-            _begin_epoch(loader)
+        return iterator
+
+    @functools.wraps(real_iter)
+    def __iter__(self: Any) -> Any:
+        iterator = real_iter(self)
+        with contextlib.suppress(Exception):
+            _begin_epoch(_iterators[iterator])
         return iterator
 
     @functools.wraps(real_next)
@@ -69,6 +77,7 @@ def hook(module: Any) -> None:
         return batch
 
     loader_class.__init__, loader_class.__iter__, iterator_class.__next__ = __init__, __iter__, __next__
+    loader_class._get_iterator = _get_iterator
 
 
 def hook_xla(module: Any) -> None:

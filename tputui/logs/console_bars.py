@@ -18,6 +18,8 @@ TQDM = re.compile(
 TQDM_PAIR = re.compile(
     rf"(?:^|, )\s{{0,2}}([A-Za-z_][^=:,]{{0,60}})(?:=|: ?)({NUMBER})%?(?=,|\s{{0,9}}$)", re.IGNORECASE
 )
+THIN_BAR = re.compile(r"% [\u2500\u2501\u2578\u257a]{1,200} (\d{1,18}/\d{1,18}) [^|]{0,60}$")
+"""The bar of Ultralytics, which follows a description as that of tqdm does: `64: 25% ━━━──── 1/4 1.2it/s 1.4s<2.6s`."""
 BAR_EPOCH = re.compile(r"epoch\W{0,3}(\d{1,9})(?:/(\d{1,9}))?", re.IGNORECASE)
 BAR_SPLIT = re.compile(r"(?<![a-z])(train|val|eval|test)(?:ing|id|idation|idating|uation|uating)?\b", re.IGNORECASE)
 KERAS = re.compile(

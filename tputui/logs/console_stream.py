@@ -16,6 +16,7 @@ from tputui.logs.console_bars import (
     RICH,
     RICH_MORE,
     RICH_PAIR,
+    THIN_BAR,
     TQDM,
     TQDM_PAIR,
     ShownStates,
@@ -131,6 +132,8 @@ class Stream:
 
     def parse(self, text: str, t: float, *, is_mixed: bool) -> list[LoggedValue]:
         """The values of one line or update of a bar. `is_mixed`: several ranks print without their rank."""
+        if "% " in text and "/" in text:
+            text = THIN_BAR.sub(r"%|| \1 [00:00<?, ?it/s]", text)
         if "%|" in text and (bar := TQDM.match(text)) is not None:
             # What a script prints while its bar is drawn follows on the same line.
             behind = text[bar.end() :]

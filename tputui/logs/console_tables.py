@@ -66,7 +66,7 @@ class PrintedTable:
         names = text.split() if text.split(None, 1)[:1] == ["Class"] else _cells(text)
         if not 3 <= len(names) <= _CELLS_MAX or not all(map(_NAME.fullmatch, names)):
             return False
-        forms = [form(name.rstrip(":")) for name in names]
+        forms = [form(name.rstrip(":")) for name in _ungrouped(names)]
         has_position = forms[0] in _EPOCH_COLUMNS + _STEP_COLUMNS
         is_classes = forms[0] == "class"
         has_metrics = _OF_YOLO in forms or any(map(is_known, forms))
@@ -150,6 +150,18 @@ class PrintedBox:
         shown = [(name, value) for name, value in values if name.rpartition("/")[2] not in left_out]
         is_evaluation = is_test or any(name.startswith("eval/") for name, _ in values)
         return Row(step, epoch, None, shown, is_evaluation)
+
+
+def _ungrouped(names: list[str]) -> list[str]:
+    """Names with the letter of the group that encloses them, as Ultralytics calls them elsewhere: `P(B)`, `R(B)` of the
+    cells `Box(P` and `R)`."""
+    group, ungrouped = "", []
+    for name in names:
+        if "(" in name and not name.endswith(")"):
+            group, _, name = name.partition("(")
+        ungrouped.append(f"{name.rstrip(')')}({group[0]})" if group else name)
+        group = "" if name.endswith(")") else group
+    return ungrouped
 
 
 def _cells(text: str) -> list[str]:
