@@ -36,7 +36,7 @@ _VALUES_A_CALL = 100_000
 
 
 REUSE_S = 0.5
-"""Seconds for which a chart is shown again while new steps would only change its last dots."""
+"""Seconds for which a chart is shown again while new steps would only change its last cell."""
 
 
 class OutlierDetector:
@@ -107,11 +107,11 @@ class DrawnLoss(NamedTuple):
     chart: Chart | None
 
     def holds_for(self, drawn_with: object, newest_step: int, now: float) -> bool:
-        """Whether it can be shown again: the newest steps would only change its last dots."""
+        """Whether it can be shown again: the newest steps would only change its last cell."""
         if self.chart is None or drawn_with != self.drawn_with or not self.drawn_at <= now < self.drawn_at + REUSE_S:
             return False
-        x = self.chart.axes.x
-        return newest_step >= self.newest_step and x.dot(x.at(newest_step)) == x.dot(x.at(self.newest_step))
+        axes = self.chart.axes
+        return newest_step >= self.newest_step and axes.cell_of(newest_step) == axes.cell_of(self.newest_step)
 
 
 class LossChart:
