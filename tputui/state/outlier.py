@@ -234,7 +234,7 @@ class OutlierCache:
         return search.outlier(now=True)
 
     def _count_off(self) -> dict[tuple[int, bool], int]:
-        return _steps_off(row for _, row in self._rows.values())
+        return _steps_off([row for _, row in self._rows.values()])
 
     def _judge_ahead(self, ahead: Iterable[Losses], most: int) -> None:
         before, self._ahead = self._ahead, {}
@@ -249,7 +249,7 @@ class OutlierCache:
 def _are_successive(steps: Sequence[Losses]) -> bool:
     """Whether the rows are single steps without a gap."""
     first = steps[0][0] if steps else 0
-    return all(row[:3] == (step, step, 1) for step, row in enumerate(steps, first))
+    return [row[:3] for row in steps] == [(step, step, 1) for step in range(first, first + len(steps))]
 
 
 def _is_of(judged: _JudgedLosses, losses: Losses) -> bool:

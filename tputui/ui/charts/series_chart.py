@@ -157,9 +157,10 @@ def evenly(values: Sequence[float], width: int) -> Line:
         return [Span(" " * max(width, 0))]
     last, across = max(len(values) - 1, 1), max(width - 1, 1)
     starts = [-(-cell * last // across) for cell in range(width)]
-    parts = (values[start:stop] for start, stop in itertools.pairwise([*starts, len(values)]))
-    finite = ([value for value in part if value - value == 0.0] for part in parts)
-    return _line({cell: part for cell, part in enumerate(finite) if part}, set(), width)
+    parts = [values[start:stop] for start, stop in itertools.pairwise([*starts, len(values)])]
+    if not math.isfinite(sum(values)):
+        parts = [[value for value in part if value - value == 0.0] for part in parts]
+    return _line({cell: part for cell, part in enumerate(parts) if part}, set(), width)
 
 
 def blocks(

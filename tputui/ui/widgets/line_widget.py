@@ -41,8 +41,9 @@ class _LineStrip(Strip):
     __slots__ = ()
 
     def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
-        cuts = [cut for cut in cuts if cut <= self.cell_length]
-        return [self] if cuts == [self.cell_length] else super().divide(cuts)
+        length = self.cell_length
+        cuts = [cut for cut in cuts if cut <= length]
+        return [self] if cuts == [length] else super().divide(cuts)
 
 
 class Drawn(Widget):
