@@ -168,17 +168,6 @@ class OutlierSearch(StateStruct):
         return max(named, key=lambda score: score.rank).view if named else None
 
 
-def _steps_off(rows: Iterable[OutlierRow]) -> dict[tuple[int, bool], int]:
-    """The steps of some rows in which each core was off, by core and whether it was above the others. Cheaper to know
-    than the scores."""
-    steps: dict[tuple[int, bool], int] = {}
-    for row in rows:
-        for core, deviations in row.off.items():
-            side = (core, deviations > 0)
-            steps[side] = steps.get(side, 0) + min(row.num_steps, _STEPS_MOST)
-    return steps
-
-
 Losses = tuple[int, int, int, Sequence[float]]
 """First step, last step, number of steps, means."""
 _JudgedLosses = tuple[Sequence[float], OutlierRow]
@@ -222,10 +211,10 @@ class OutlierCache:
 
         is_sampled = changed_max >= len(newest) and _are_successive(steps)
         judge([key for key in newest if key[0] % _SAMPLED_EVERY == 0] if is_sampled else newest)
-        if is_sampled and max(self._count_off().values(), default=0) >= _SAMPLED_LEAST:
+        if is_sampled and max(self._steps_off().values(), default=0) >= _SAMPLED_LEAST:
             judge(newest.keys() - self._rows.keys())
         self._judge_ahead(ahead, changed_max)
-        often = {core for (core, _), num_steps in self._count_off().items() if num_steps >= NAMED}
+        often = {core for (core, _), num_steps in self._steps_off().items() if num_steps >= NAMED}
         search = OutlierSearch()
         for key in newest if often else ():
             # Cores do not affect each other's scores.
@@ -233,8 +222,15 @@ class OutlierCache:
             search.add(row._replace(off={core: row.off[core] for core in often if core in row.off}))
         return search.outlier(now=True)
 
-    def _count_off(self) -> dict[tuple[int, bool], int]:
-        return _steps_off([row for _, row in self._rows.values()])
+    def _steps_off(self) -> dict[tuple[int, bool], int]:
+        """The judged steps in which each core was off, by core and whether it was above the others. Cheaper to know
+        than the scores."""
+        steps: dict[tuple[int, bool], int] = {}
+        for _, row in self._rows.values():
+            for core, deviations in row.off.items():
+                side = (core, deviations > 0)
+                steps[side] = steps.get(side, 0) + min(row.num_steps, _STEPS_MOST)
+        return steps
 
     def _judge_ahead(self, ahead: Iterable[Losses], most: int) -> None:
         before, self._ahead = self._ahead, {}

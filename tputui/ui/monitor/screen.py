@@ -207,7 +207,6 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def draw_frame(self, frame: Frame) -> None:
         """Draw a frame: the only place that updates the widgets. They repaint the lines that changed."""
-        body = self.query_one(Body)
         self.query_one(Header).show(
             frame.snapshot,
             replaying=self._replaying,
@@ -215,8 +214,8 @@ class MonitorScreen(Screen[MonitorResult]):
             verdicts=frame.verdicts,
             is_reading=self._is_reading(frame),
         )
-        body.show(frame.snapshot, frame.verdicts)
-        self._show_keys(body)
+        self.query_one(Body).show(frame.snapshot, frame.verdicts)
+        self._show_keys()
         if frame.player is not None:
             marks = self._marks(frame).marks
             self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
@@ -312,9 +311,9 @@ class MonitorScreen(Screen[MonitorResult]):
         reason = reason or why_no_hosts(key, self.query_one(Body))
         return reason or ((self._refusal() or "") if key.action in REQUEST_ACTIONS else "")
 
-    def _show_keys(self, body: Body | None = None) -> None:
+    def _show_keys(self) -> None:
         """Show the keys in force, found again only if something changed that they depend on: frames change little."""
-        body = body or self.query_one(Body)
+        body = self.query_one(Body)
         depend_on = state_of(body, self._snapshot, in_past=self._in_past, is_over=self._is_over)
         if depend_on != self._keys_depend_on:
             self._keys_depend_on = depend_on

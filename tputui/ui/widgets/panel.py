@@ -101,10 +101,8 @@ class Panel(Drawn, Generic[PartT]):
         """Whether the part changed while the panel was hidden."""
         self._lit = ""
         """The edge of the frame that is highlighted because the mouse can drag it; empty if none."""
-        self._framed: list[tuple[Line, Line]] = []
-        """The newest lines inside the frame, and the same with its sides."""
-        self._framed_in: tuple[int, Span, Span] | None = None
-        """The room inside that frame, and its sides."""
+        self._framed: tuple[object, list[tuple[Line, Line]]] = (None, [])
+        """The newest frame, and the lines inside it, each also with the sides of the frame."""
 
     @abstractmethod
     def draw(self, part: PartT, width: int, height: int) -> Drawing:
@@ -142,14 +140,14 @@ class Panel(Drawn, Generic[PartT]):
         body = drawing.lines(top, shown, room)
         left, right = Span("\u2502", self._frame_tone("left")), Span("\u2502", self._frame_tone("right"))
         body = [*body[:room], *([[]] * (room - len(body)))]
-        before = self._framed if self._framed_in == (inner, left, right) else []
-        self._framed_in = (inner, left, right)
+        before = self._framed[1][:room] if self._framed[0] == (inner, left, right) else []
         # Most rows are as they were: to compare them costs less than to measure them.
-        self._framed = [
+        framed = [
             old if old is not None and old[0] == line else (line, _between(left, line, right, inner))
-            for line, old in itertools.zip_longest(body, before[:room])
+            for line, old in itertools.zip_longest(body, before)
         ]
-        rows = [framed for _, framed in self._framed]
+        self._framed = ((inner, left, right), framed)
+        rows = [row for _, row in framed]
         return [self._upper_frame(drawing.note, width), *rows, self._lower_frame(top, shown, len(drawing.rows), width)]
 
     def as_text(self) -> str:
