@@ -268,6 +268,27 @@ def test_rows_judged_ahead_are_not_judged_again() -> None:
     assert [row[3].reads for row in rows] == reads
 
 
+@given(st.lists(st.tuples(st.integers(1, 24), st.integers(1, 3)), min_size=1, max_size=8), st.integers(1, 5))
+def test_a_core_is_named_at_the_step_at_which_all_steps_name_it(runs: list[tuple[int, int]], first: int) -> None:
+    """Runs of steps in which a core is off, and of steps in which it is not."""
+    is_off = [off for steps_off, others in runs for off in [True] * steps_off + [False] * others]
+    rows = [
+        (step, step, 1, array("f", [1.0, 1.01, 0.99, 1.02, 9.0 if off else 1.0]))
+        for step, off in enumerate(is_off, first)
+    ]
+    cache = OutlierCache()
+    for last in range(1, len(rows) + 1):
+        shown = rows[max(last - 64, 0) : last]
+        assert cache.find(shown) == find_outlier((deviating_cores(*row) for row in shown), now=True)
+
+
+def test_of_a_healthy_run_every_fifth_step_is_judged() -> None:
+    chance = random.Random(1)
+    rows = [(step, step, 1, Means([chance.gauss(1.0, 0.001) for _ in range(8)])) for step in range(1, 65)]
+    assert OutlierCache().find(rows) is None
+    assert sum(row[3].reads > 0 for row in rows) == 12
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(-1e6, 1e6))
 def test_distances_found_by_bisection_equal_sorted_ones(values: list[float], center: float) -> None:
     values.sort()

@@ -9,7 +9,7 @@ import pytest
 from tests import recorded
 from tputui.state.reducer import RunState
 from tputui.state.snapshot_builder import ViewerContext, build_snapshot
-from tputui.ui.monitor.loss import LossPanel
+from tputui.ui.monitor.loss import LossPanel, LossPart
 from tputui.ui.widgets.line_widget import plain_text
 
 WIDTH, HEIGHT = 76, 12
@@ -23,21 +23,24 @@ class LongRun:
         self.now = 0.0
         self.panel.clock = lambda: self.now
         self._state = RunState()
-        self._step = 0
+        self._step = self._seq = 0
         for _ in range(100):
             self.add([2.3 * math.exp(-(self._step + step) / 4_000) + 0.1 for step in range(100)])
 
     def add(self, losses: list[float]) -> None:
-        seq = self._step + 1
-        event = recorded.steps_recorded(recorded.T0 + self._step, seq, [[loss, loss] for loss in losses])
-        self._state.apply("worker-0", seq, event)
-        self._step += len(losses)
+        event = recorded.steps_recorded(recorded.T0 + self._step, self._step + 1, [[loss, loss] for loss in losses])
+        self._state.apply("worker-0", self._seq, event)
+        self._seq, self._step = self._seq + 1, self._step + len(losses)
 
     def drawn(self) -> tuple[str, str]:
         """The legend, and the chart."""
-        snapshot = build_snapshot(self._state, ViewerContext(now=recorded.T0 + self._step, run="long", dir="long"))
-        drawing = self.panel.draw(LossPanel.pick(snapshot), WIDTH, HEIGHT)
+        drawing = self.panel.draw(self.part(), WIDTH, HEIGHT)
         return plain_text(drawing.head), plain_text(drawing.rows)
+
+    def part(self) -> LossPart:
+        now, alive = recorded.T0 + self._step, {"worker-0": True}
+        snapshot = build_snapshot(self._state, ViewerContext(now=now, run="long", dir="long", alive=alive))
+        return LossPanel.pick(snapshot)
 
 
 def test_a_report_changes_the_legend_at_once_and_the_chart_within_half_a_second() -> None:
@@ -52,6 +55,24 @@ def test_a_report_changes_the_legend_at_once_and_the_chart_within_half_a_second(
     legend, newer = run.drawn()
     assert newer != chart
     assert "9.25" in legend
+
+
+def test_the_chart_is_drawn_when_steps_reach_its_next_cell() -> None:
+    run = LongRun()
+    run.add([0.2] * 260)  # The axis ends at step 10,752.
+    drawings = [run.drawn()[1]]
+    for _ in range(24):
+        run.add([0.2] * 20)
+        drawings.append(run.drawn()[1])
+        fresh = plain_text(LossPanel().draw(run.part(), WIDTH, HEIGHT).rows)
+        assert _end_of_curve(fresh) - _end_of_curve(drawings[-1]) <= 1
+    # 480 steps of about 150 a cell, reported 20 at a time.
+    assert 3 <= len(set(drawings)) <= 5
+
+
+def _end_of_curve(chart: str) -> int:
+    """The last cell with dots."""
+    return max(cell for line in chart.splitlines() for cell, sign in enumerate(line) if "\u2800" < sign <= "\u28ff")
 
 
 @pytest.mark.parametrize("change", ["steps of another column", "not a number", "view", "size"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
+from operator import lt
 from typing import NamedTuple
 
 from tputui.state.core_series import CorePlaces
@@ -101,7 +101,8 @@ def _rows_after(
 
 
 def _ascends(rows: Sequence[tuple[int, FloatArray]]) -> bool:
-    return all(before[0] < after[0] for before, after in pairwise(rows))
+    steps = [step for step, _ in rows]
+    return all(map(lt, steps, steps[1:]))
 
 
 def _is_table(rows: Sequence[tuple[int, FloatArray]], num_cores: int) -> bool:

@@ -83,14 +83,17 @@ class CoreSeries(Record, frozen=True):
         return [] if self.counts is None else [core for core, n in enumerate(self.counts) if n < self.rows]
 
 
-def reduced(first: int, rows: int, values: Sequence[float], num_cores: int, *, extremes: bool) -> CoreSeries:
-    """A column of `rows` steps from their values, [rows * cores]; with or without its extremes."""
+def reduced(
+    first: int, rows: int, values: Sequence[float], num_cores: int, event: StepsRecorded | None = None
+) -> CoreSeries:
+    """A column of `rows` steps from their values, [rows * cores]; with its extremes if the event is given whose values
+    these are, or a part of them."""
     last, middle = first + rows - 1, first + (rows - 1) / 2
     means = float_blocks.float32(
         [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values
     )
     if math.isfinite(sum(means)):
-        high, low = _extremes(first, values, values, num_cores) if extremes else (None, None)
+        high, low = _extremes(first, values, values, event) if event is not None else (None, None)
         return CoreSeries(first, last, rows, means, None, False, middle, high, low)
     counts = array("Q", [rows]) * num_cores
     for core, mean in enumerate(means):
@@ -98,17 +101,30 @@ def reduced(first: int, rows: int, values: Sequence[float], num_cores: int, *, e
             finite = [value for value in values[core::num_cores] if math.isfinite(value)]
             counts[core] = len(finite)
             means[core] = math.fsum(finite) / len(finite) if finite else math.nan
-    finite = list(filter(math.isfinite, values)) if extremes else []
-    high, low = _extremes(first, finite, values, num_cores) if finite else (None, None)
+    finite = list(filter(math.isfinite, values)) if event is not None else []
+    high, low = _extremes(first, finite, values, event) if event is not None and finite else (None, None)
     return CoreSeries(first, last, rows, means, counts, True, middle, high, low)
 
 
-def _extremes(first: int, finite: Sequence[float], values: Sequence[float], num_cores: int) -> tuple[Extreme, Extreme]:
+def _extremes(
+    first: int, finite: Sequence[float], values: Sequence[float], event: StepsRecorded
+) -> tuple[Extreme, Extreme]:
     """The highest and the lowest of the `finite` values, located in all `values` from step `first` on."""
-    high, low = max(finite), min(finite)
-    high_row, high_column = divmod(values.index(high), num_cores)
-    low_row, low_column = divmod(values.index(low), num_cores)
-    return Extreme(high, first + high_row, high_column), Extreme(low, first + low_row, low_column)
+    high, low = _index_of(event.max, values), _index_of(event.min, values)
+    high = values.index(max(finite)) if high is None else high
+    low = values.index(min(finite)) if low is None else low
+    high_row, high_column = divmod(high, event.cores)
+    low_row, low_column = divmod(low, event.cores)
+    return Extreme(values[high], first + high_row, high_column), Extreme(values[low], first + low_row, low_column)
+
+
+def _index_of(stated: float, values: Sequence[float]) -> int | None:
+    """Index of a finite float32 value; None if it is not there. Of thousands much faster than comparing them."""
+    raw, wanted = array("f", values).tobytes(), array("f", [stated])
+    place = raw.find(wanted.tobytes()) if math.isfinite(wanted[0]) else -1
+    while place > 0 and place % wanted.itemsize:
+        place = raw.find(wanted.tobytes(), place + 1)
+    return place // wanted.itemsize if place >= 0 else None
 
 
 def located(value: float, first: int, values: Sequence[float], num_cores: int) -> Extreme:
@@ -359,7 +375,7 @@ class AllCoreSeries(StateStruct, dict=True):
         for row in range(0, event.n, self.stride):
             rows = min(self.stride, event.n - row)
             part = values[row * num_cores : (row + rows) * num_cores]
-            self._push(reduced(event.first + row, rows, part, num_cores, extremes=event.n > self.stride))
+            self._push(reduced(event.first + row, rows, part, num_cores, event if event.n > self.stride else None))
         return True
 
     def _push(self, column: CoreSeries) -> None:

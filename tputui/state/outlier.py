@@ -39,6 +39,11 @@ _FALL = 4
 _SCORE_MAX = 2 * NAMED
 """Limits the score, so that a core that was off for long is no longer named soon after it recovers."""
 _STEPS_MOST = 4
+_SAMPLED_EVERY = _FALL + 1
+_SAMPLED_LEAST = NAMED // _SAMPLED_EVERY
+"""A core that is named was off in at least so many of the steps that are multiples of `_SAMPLED_EVERY`: if it was not
+off in m steps, it was in 20 + 4 m; the sample has m + 4 of these 20 + 5 m steps, of which at most m are the others. In
+a healthy run the steps between need not be judged."""
 _FLAGGED_MAX = 64
 """Cores stored per row; of thousands the farthest ones."""
 
@@ -163,26 +168,6 @@ class OutlierSearch(StateStruct):
         return max(named, key=lambda score: score.rank).view if named else None
 
 
-class _StepsOff:
-    """The steps of some rows in which each core was off on one side. Cheaper to know than the scores."""
-
-    def __init__(self) -> None:
-        self._steps: dict[tuple[int, bool], int] = {}
-
-    def add(self, row: OutlierRow, times: int = 1) -> None:
-        """Adds a row; removes it if `times` is -1."""
-        steps = times * min(row.num_steps, _STEPS_MOST)
-        for core, deviations in row.off.items():
-            side = (core, deviations > 0)
-            self._steps[side] = self._steps.get(side, 0) + steps
-
-    def often(self) -> set[int]:
-        """The cores that were off in enough steps to be named; on most screens none."""
-        if max(self._steps.values(), default=0) < NAMED:
-            return set()
-        return {core for (core, _), steps in self._steps.items() if steps >= NAMED}
-
-
 Losses = tuple[int, int, int, Sequence[float]]
 """First step, last step, number of steps, means."""
 _JudgedLosses = tuple[Sequence[float], OutlierRow]
@@ -197,8 +182,6 @@ class OutlierCache:
     def __init__(self) -> None:
         self._rows: _Judged = {}
         self._ahead: _Judged = {}
-        self._steps_off = _StepsOff()
-        """Of `_rows`."""
         self.is_behind = False
         """Whether some steps are still judged by what their losses were before."""
 
@@ -216,24 +199,38 @@ class OutlierCache:
         changed = [key for key, losses in newest.items() if key in before and not _is_of(before[key], losses)]
         again, late = map(set, split_work(changed, changed_max))
         self.is_behind = bool(late)
-        for key, losses in newest.items():
-            judged = before.pop(key, None)
-            if judged is None or key in again:
-                if judged is not None:
-                    self._steps_off.add(judged[1], -1)
-                judged = _judged(losses, self._ahead)
-                self._steps_off.add(judged[1])
-            elif key not in late:
-                judged = _with_means(judged, losses)
-            self._rows[key] = judged
-        for _, gone in before.values():
-            self._steps_off.add(gone, -1)
+
+        def judge(keys: Iterable[tuple[int, int]]) -> None:
+            for key in keys:
+                judged = before.get(key)
+                if judged is None or key in again:
+                    judged = _judged(newest[key], self._ahead)
+                elif key not in late:
+                    judged = _with_means(judged, newest[key])
+                self._rows[key] = judged
+
+        is_sampled = changed_max >= len(newest) and _are_successive(steps)
+        judge([key for key in newest if key[0] % _SAMPLED_EVERY == 0] if is_sampled else newest)
+        if is_sampled and max(self._steps_off().values(), default=0) >= _SAMPLED_LEAST:
+            judge(newest.keys() - self._rows.keys())
         self._judge_ahead(ahead, changed_max)
-        often, search = self._steps_off.often(), OutlierSearch()
-        for _, row in self._rows.values() if often else ():
+        often = {core for (core, _), num_steps in self._steps_off().items() if num_steps >= NAMED}
+        search = OutlierSearch()
+        for key in newest if often else ():
             # Cores do not affect each other's scores.
+            row = self._rows[key][1]
             search.add(row._replace(off={core: row.off[core] for core in often if core in row.off}))
         return search.outlier(now=True)
+
+    def _steps_off(self) -> dict[tuple[int, bool], int]:
+        """The judged steps in which each core was off, by core and whether it was above the others. Cheaper to know
+        than the scores."""
+        steps: dict[tuple[int, bool], int] = {}
+        for _, row in self._rows.values():
+            for core, deviations in row.off.items():
+                side = (core, deviations > 0)
+                steps[side] = steps.get(side, 0) + min(row.num_steps, _STEPS_MOST)
+        return steps
 
     def _judge_ahead(self, ahead: Iterable[Losses], most: int) -> None:
         before, self._ahead = self._ahead, {}
@@ -243,6 +240,12 @@ class OutlierCache:
             if is_known or most > 0:
                 self._ahead[key] = _judged(losses, before)
                 most -= not is_known
+
+
+def _are_successive(steps: Sequence[Losses]) -> bool:
+    """Whether the rows are single steps without a gap."""
+    first = steps[0][0] if steps else 0
+    return [row[:3] for row in steps] == [(step, step, 1) for step in range(first, first + len(steps))]
 
 
 def _is_of(judged: _JudgedLosses, losses: Losses) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from operator import add
 from typing import Annotated
 
 import msgspec
@@ -117,7 +118,14 @@ class PaceHistory(StateStruct):
 
     def now(self) -> ReportPace | None:
         """The reports of the last 10 s together; None before the first one."""
-        return functools.reduce(ReportPace.join, self.recent) if self.recent else None
+        if not self.recent:
+            return None
+        newest = self.recent[-1]
+        num_steps = sum([report.num_steps for report in self.recent])
+        # Added in order, as `join` does.
+        total_s = functools.reduce(add, [report.total_s for report in self.recent])
+        num_examples = functools.reduce(add, [report.num_examples for report in self.recent])
+        return ReportPace(newest.t, newest.step, num_steps, total_s, num_examples, newest.lr)
 
     def quantile(self, share: float) -> float:
         """Quantile of the step times in seconds, exact to 0.1 %. Needs a report."""
@@ -137,7 +145,7 @@ class PaceHistory(StateStruct):
         """
         reports = self.history.items[1:] if self.history.stride == 1 else self.history.items
         newer: list[ReportPace] = []
-        left = sum(report.num_steps for report in reports) / 2
+        left = sum([report.num_steps for report in reports]) / 2
         for report in reversed(reports):
             if left <= 0 and len(newer) >= _LASTING_REPORTS:
                 break
@@ -149,7 +157,7 @@ class PaceHistory(StateStruct):
 
 def _trimmed_step_s(reports: list[ReportPace]) -> float:
     """Mean step time over reports, without the slowest and the fastest steps of them."""
-    num_steps = sum(report.num_steps for report in reports)
+    num_steps = sum([report.num_steps for report in reports])
     low, high = _TRIMMED * num_steps, (1 - _TRIMMED) * num_steps
     total_s, done = 0.0, 0
     for step_s, steps in sorted([(report.total_s / report.num_steps, report.num_steps) for report in reports]):

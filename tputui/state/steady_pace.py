@@ -57,7 +57,7 @@ def steady_pace(reports: Sequence[tuple[float, float]]) -> SteadyPace | None:
     logs = [math.log(examples_per_s) if has_examples else -math.log(step_s) for step_s, examples_per_s in valid]
     cut = warmup(logs)
     logs = logs[cut:]
-    steps_s = sorted(step_s for step_s, _ in valid[cut:])
+    steps_s = sorted([step_s for step_s, _ in valid[cut:]])
     middle = median(steps_s)
     return SteadyPace(
         num_reports=len(logs),

@@ -213,11 +213,12 @@ class StepValues(StateStruct, dict=True):
         while self._pending_rows - self._pending[0][0].n >= most:
             self._pending_rows -= self._pending.popleft()[0].n
 
-    def _decoded(self, seq: int, event: StepsRecorded) -> list[float] | None:
+    def _decoded(self, seq: int, event: StepsRecorded) -> Sequence[float] | None:
         try:
             decoded = float_blocks.unpack(event.block, event.n * event.cores)
-            values = [event.mean] if is_exact(event) else decoded.tolist()
-            self._values, self._row = (event, decoded), (event, values[-event.cores :])
+            # Not as a list, which of a report of thousands of steps is larger than the caches of a processor.
+            values = [event.mean] if is_exact(event) else decoded
+            self._values, self._row = (event, decoded), (event, list(values[-event.cores :]))
             return values
         except float_blocks.BlockError as error:
             last = event.first + event.n - 1

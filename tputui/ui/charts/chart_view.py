@@ -318,7 +318,7 @@ def marks_line(data: VisibleData, axes: Axes) -> dict[int, Sign]:
 def with_axes(data: VisibleData, body: list[Line], axes: Axes, height: int) -> list[Line]:
     """The body of a chart with its axes and the line of events."""
     signs = marks_line(data, axes)
-    dots = [dot for segment, dot in zip(data.segments, axes.x.dots(), strict=True) if segment.num_bad]
+    dots = itertools.compress(axes.x.dots(), data.columns.bad_counts)
     wrong = data.valid.bad if data.valid is not None else ()
     bad = bad_signs([*dots, *(axes.x.dot(axes.x.at(point.step)) for point in wrong)])
     has_strip = height >= STRIP_FROM

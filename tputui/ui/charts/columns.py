@@ -130,9 +130,10 @@ class ColumnCache:
         self.sorted_lows = SortedValues()
         """The minima, weighted by the steps of their segments."""
         self.sorted_highs = SortedValues()
+        self.bad_counts: list[int] = []
+        """The number of NaN and infinite values of each segment."""
         self._means: list[float] = []
         self._counts: list[int] = []
-        self._bad_counts: list[int] = []
         self._segments: Sequence[Segment] = ()
         self._columns: dict[tuple[int, int], ChartColumn] = {}
         """By the index of the first segment in it and the index after the last one."""
@@ -178,12 +179,12 @@ class ColumnCache:
         self.sorted_highs.follow(same, list(zip(self.highs[same:], steps, strict=True)))
         self._means = self._means[:same] + [segment.mean if segment.num_values else 0.0 for segment in new]
         self._counts = self._counts[:same] + [segment.num_values for segment in new]
-        self._bad_counts = self._bad_counts[:same] + [segment.num_bad for segment in new]
+        self.bad_counts = self.bad_counts[:same] + [segment.num_bad for segment in new]
 
     def _merge(self, x: int, start: int, stop: int) -> ChartColumn:
         """The same as `gather` for these segments, from lists instead of objects, which is faster."""
         counts = self._counts[start:stop]
-        count, bad = sum(counts), sum(self._bad_counts[start:stop])
+        count, bad = sum(counts), sum(self.bad_counts[start:stop])
         if not count:
             return ChartColumn(x, math.nan, math.nan, math.nan, bad)
         # Weighted shares instead of a sum: values near the largest float must not overflow.

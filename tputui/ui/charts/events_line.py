@@ -6,9 +6,10 @@ A cell shows the most severe event in it; nothing is shown by colour alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from tputui.state.chart_data import Mark
-from tputui.ui.render.lines import Line, Sign, Span, on_ground_of
+from tputui.ui.render.lines import Line, Sign, Span, joined, on_ground_of
 
 SIGNS: dict[str, Sign] = {
     "failure": Sign("\u2573", "bad", "failure"),
@@ -53,15 +54,14 @@ def _rank(kind: str) -> int:
 def line_of(signs: dict[int, Sign], width: int, ground: str = " ") -> Line:
     """The signs as a line; adjacent cells of one tone share a span."""
     line: Line = []
-    text, tone = "", "dim"
-    for cell in range(width):
-        sign = signs.get(cell)
-        mark, its_tone = (sign.mark, sign.tone) if sign is not None else (ground, "dim")
-        if its_tone != tone and text:
-            line.append(Span(text, tone))  # type: ignore[arg-type]
-            text = ""
-        text, tone = text + mark, its_tone
-    return [*line, Span(text, tone)] if text else line  # type: ignore[arg-type]
+    start = 0
+    for cell in [*sorted(cell for cell in signs if 0 <= cell < width), width]:
+        pieces = [Span(ground * (cell - start), "dim")]
+        if cell < width:
+            pieces.append(Span(signs[cell].mark, signs[cell].tone))
+        line += filter(attrgetter("text"), pieces)
+        start = cell + 1
+    return joined(line)
 
 
 def over(line: Line, signs: dict[int, Sign]) -> Line:

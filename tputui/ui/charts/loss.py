@@ -6,6 +6,8 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -36,7 +38,7 @@ _VALUES_A_CALL = 100_000
 
 
 REUSE_S = 0.5
-"""Seconds for which a chart is shown again while new steps would only change its last dots."""
+"""Seconds for which a chart is shown again while new steps would only change its last cell."""
 
 
 class OutlierDetector:
@@ -107,11 +109,11 @@ class DrawnLoss(NamedTuple):
     chart: Chart | None
 
     def holds_for(self, drawn_with: object, newest_step: int, now: float) -> bool:
-        """Whether it can be shown again: the newest steps would only change its last dots."""
+        """Whether it can be shown again: the newest steps would only change its last cell."""
         if self.chart is None or drawn_with != self.drawn_with or not self.drawn_at <= now < self.drawn_at + REUSE_S:
             return False
-        x = self.chart.axes.x
-        return newest_step >= self.newest_step and x.dot(x.at(newest_step)) == x.dot(x.at(self.newest_step))
+        axes = self.chart.axes
+        return newest_step >= self.newest_step and axes.cell_of(newest_step) == axes.cell_of(self.newest_step)
 
 
 class LossChart:
@@ -140,7 +142,8 @@ class LossChart:
         outlier = _shown_outlier(series.outlier, self._detector.outlier(data.cores), data.segments)
         steps = (data.segments[0].first_step, data.segments[-1].last_step) if view.window and data.segments else None
         extremes = self._spikes.find(data.cores, self._detector.median_of, steps)
-        data = replace(data, outlier=outlier, extremes=extremes, named_extremes=named_extremes(extremes, data.segments))
+        named = named_extremes(extremes, data.segments, data.columns.highs)
+        data = replace(data, outlier=outlier, extremes=extremes, named_extremes=named)
         if view.kind not in _KINDS_WITH_VALID or not epochs:
             return data
         if self._valid[0] is not epochs or self._valid[1] != steps:
@@ -390,7 +393,7 @@ def legend(
     elif short and odd:
         mean = first[:2]
         first = next((line for line in ([*first, *odd], [*mean, *odd]) if width_of(line) <= width), first)
-    bad = sorted({core for column in data.cores for core in column.bad_cores})
+    bad = sorted(set(chain.from_iterable(map(attrgetter("bad_cores"), data.cores))))
     second = odd_core(data.outlier, num_cores, width, bad)
     for text in data.named_extremes if num_cores > 1 else []:
         if short and text.startswith("spike") and width_of(first) + 2 + len(text) <= width:

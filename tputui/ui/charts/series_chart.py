@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from tputui.state.chart_data import Segment, share_between
@@ -16,7 +17,7 @@ from tputui.ui.charts.curves import dot_band, dot_of, draw_band, fill_band, trac
 from tputui.ui.charts.scale import Scale, YRange, fitted, scale_for, suggests_log, y_labels
 from tputui.ui.render import braille
 from tputui.ui.render.braille import DOTS_X
-from tputui.ui.render.lines import Line, Span, fit, joined, width_of
+from tputui.ui.render.lines import Line, Span, Tone, fit, joined, width_of
 
 _AXIS_LINES = 2
 LEAST_CHART = 7
@@ -156,9 +157,10 @@ def evenly(values: Sequence[float], width: int) -> Line:
         return [Span(" " * max(width, 0))]
     last, across = max(len(values) - 1, 1), max(width - 1, 1)
     starts = [-(-cell * last // across) for cell in range(width)]
-    parts = (values[start:stop] for start, stop in itertools.pairwise([*starts, len(values)]))
-    finite = ([value for value in part if value - value == 0.0] for part in parts)
-    return _line({cell: part for cell, part in enumerate(finite) if part}, set(), width)
+    parts = [values[start:stop] for start, stop in itertools.pairwise([*starts, len(values)])]
+    if not math.isfinite(sum(values)):
+        parts = [[value for value in part if value - value == 0.0] for part in parts]
+    return _line({cell: part for cell, part in enumerate(parts) if part}, set(), width)
 
 
 def blocks(
@@ -209,16 +211,15 @@ def _line(sums: Mapping[int, Sequence[float]], bad: Collection[int], width: int)
     means = _means(sums, width)
     finite = [mean for mean in means if mean is not None]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    line: Line = []
-    for cell in range(width):
-        mean = means[cell]
-        if cell in bad:
-            line.append(Span(NON_FINITE_MARK, "bad"))
-        elif mean is None:
-            line.append(Span(" "))
-        else:
-            line.append(Span(BLOCKS[_level(mean, low, high)], "accent"))
-    return joined(line)
+    signs: list[tuple[str, Tone]] = [
+        (NON_FINITE_MARK, "bad")
+        if cell in bad
+        else (" ", "plain")
+        if mean is None
+        else (BLOCKS[_level(mean, low, high)], "accent")
+        for cell, mean in enumerate(means)
+    ]
+    return [Span("".join([sign for sign, _ in run]), tone) for tone, run in itertools.groupby(signs, itemgetter(1))]
 
 
 def _means(sums: Mapping[int, Sequence[float]], width: int) -> list[float | None]:
@@ -230,7 +231,7 @@ def _means(sums: Mapping[int, Sequence[float]], width: int) -> list[float | None
         if cell in sums:
             # Shares are summed, so that no sum of large values overflows.
             count = len(sums[cell])
-            newest = math.fsum([value / count for value in sums[cell]])
+            newest = math.fsum([value / count for value in sums[cell]]) if count > 1 else sums[cell][0]
         means.append(newest if cell <= last else None)
     return means
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from tputui import formatting as fmt
@@ -137,11 +136,15 @@ def _farthest(ends: Iterable[Spike | None]) -> Spike | None:
     return max((end for end in ends if end and end.is_high), key=lambda end: end.distance, default=None)
 
 
-def named_extremes(extremes: Extremes, segments: Sequence[Segment]) -> list[str]:
-    """`spike 0.83 core 3 step 1,204` if there is one, and `max 2.31 core 1 step 1`: the highest visible value."""
-    top = max(filter(attrgetter("num_values"), segments), key=attrgetter("max"), default=None)
-    if top is None:
+def named_extremes(extremes: Extremes, segments: Sequence[Segment], highs: list[float]) -> list[str]:
+    """`spike 0.83 core 3 step 1,204` if there is one, and `max 2.31 core 1 step 1`: the highest visible value.
+
+    `highs`: the maximum of each segment; -inf if no value is finite.
+    """
+    highest = max(highs, default=-math.inf)
+    if highest == -math.inf:
         return []
+    top = segments[highs.index(highest)]
     # The columns of the cores and the segments of the curve have different steps, so an extreme may be known only in
     # one of them.
     named = extremes.highest if extremes.highest is not None and extremes.highest.value == top.max else None

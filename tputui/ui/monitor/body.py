@@ -174,7 +174,7 @@ class Body(Panels[RunPanel[Any]]):
 
     def get(self, panel: type[PanelT]) -> PanelT:
         """The panel of a type."""
-        return next(candidate for candidate in self.panels() if isinstance(candidate, panel))
+        return self._panels[NAMES[PANEL_TYPES.index(panel)]]  # type: ignore[return-value]  # it is of that type
 
     def select(self, name: str) -> None:
         """Show a panel and focus it, also if it was hidden."""

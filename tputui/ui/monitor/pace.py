@@ -191,16 +191,17 @@ class PacePanel(RunPanel[PacePart]):
         if len(rows) >= height:
             return Drawing(rows)
         is_known = math.isfinite(pace.examples_per_s)
-        points = [(point.t, point.step, point.examples_per_s if is_known else point.step_s) for point in pace.history]
+        speeds = [point.examples_per_s if is_known else point.step_s for point in pace.history]
         unit = "examples/s" if is_known else "s/step"
         room = height - len(rows) - 1
         chart = None
         if room >= LEAST_CHART:
+            points = [(point.t, point.step, speed) for point, speed in zip(pace.history, speeds, strict=True)]
             whole = ChartSeries(as_segments(points), [], part.marks, part.axis_info)
             chart = chart_of_view(whole, self.look, width, room)
         if chart is not None:
             return Drawing([*rows, [Span(f" {unit}", "label")], *chart.lines])
-        spark = _spark([value for _, _, value in points], unit, width)
+        spark = _spark(speeds, unit, width)
         return Drawing([*rows, *(spark if len(rows) + len(spark) <= height else [])])
 
     def figures(self) -> Figures:

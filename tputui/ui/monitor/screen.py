@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from textual import on, work
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.reactive import var
 from textual.screen import Screen
 
 from tputui.state.chart_data import Mark
@@ -143,19 +142,18 @@ class MonitorResult(NamedTuple):
 
 
 class MonitorScreen(Screen[MonitorResult]):
-    """One run: header, panels, player, keys. A thread reads the run; each of its frames is drawn by `watch_frame`."""
+    """One run: header, panels, player, keys. A thread reads the run; each of its frames is drawn by `draw_frame`."""
 
     BINDINGS = keymap.bindings(keymap.MONITOR)
     CSS_PATH = "../monitor.tcss"
     # Textual renders every visible widget for every frame, also this one, which the others cover.
     BLANK = True
 
-    frame: var[Frame | None] = var(None, init=False)
-    """The newest frame. A `var`, so that setting it repaints nothing: widgets repaint the lines that changed."""
-
     def __init__(self, source: SessionSource, run_dir: Path, *, read_only: bool = False) -> None:
         """With `read_only` no request can be made of the run."""
         super().__init__()
+        self.frame: Frame | None = None
+        """The newest frame."""
         self._opened_dir = run_dir
         self._read_only = read_only
         self._timed = source.player is not None
@@ -202,28 +200,27 @@ class MonitorScreen(Screen[MonitorResult]):
     def _take_frame(self, frame: Frame) -> None:
         """Draw the frame, then let the thread deliver the next one."""
         self.frame = frame
+        self.draw_frame(frame)
+        # Now rather than at the next tick of a timer, which has to be woken.
+        self._on_timer_update()
         self._reader.drawn()
 
-    def watch_frame(self, frame: Frame | None) -> None:
-        """Draw a frame: the only place that updates the widgets."""
-        if frame is None:
-            return
-        with self.app.batch_update():
-            behind = self._behind(frame)
-            self.query_one(Header).show(
-                frame.snapshot,
-                replaying=self._replaying,
-                behind=behind,
-                verdicts=frame.verdicts,
-                is_reading=self._is_reading(frame),
-            )
-            self.query_one(Body).show(frame.snapshot, frame.verdicts)
-            self._show_keys()
-            if frame.player is not None:
-                marks = self._marks(frame).marks
-                self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
-            if self._overlay is not None and self._overlay.is_mounted:
-                self._show_overlay(self._overlay, frame)
+    def draw_frame(self, frame: Frame) -> None:
+        """Draw a frame: the only place that updates the widgets. They repaint the lines that changed."""
+        self.query_one(Header).show(
+            frame.snapshot,
+            replaying=self._replaying,
+            behind=self._behind(frame),
+            verdicts=frame.verdicts,
+            is_reading=self._is_reading(frame),
+        )
+        self.query_one(Body).show(frame.snapshot, frame.verdicts)
+        self._show_keys()
+        if frame.player is not None:
+            marks = self._marks(frame).marks
+            self.query_one(PlayerBar).show(frame.player, replaying=self._replaying, over=self._is_over, marks=marks)
+        if self._overlay is not None and self._overlay.is_mounted:
+            self._show_overlay(self._overlay, frame)
         self._show_alerts(frame.newest)
 
     def _show_alerts(self, snapshot: Snapshot) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from textual.color import Color
 from textual.theme import Theme
@@ -164,37 +164,24 @@ class Capabilities(NamedTuple):
     pictures: Pictures = Pictures("blocks", "not requested")
 
 
-@runtime_checkable
-class HasCapabilities(Protocol):
-    """An application that knows the capabilities of its terminal."""
-
-    ascii_only: bool
-
-    @property
-    def without_colour(self) -> bool: ...
-
-    @property
-    def has_many_colours(self) -> bool: ...
-
-
 def shows_no_colour(app: object) -> bool:
     """Whether a curve and a ground look alike, because colours are missing."""
-    return isinstance(app, HasCapabilities) and app.without_colour
+    return bool(getattr(app, "without_colour", False))
 
 
 def draws_characters(app: object) -> bool:
     """Whether pictures must be drawn with ASCII characters, because colours or half blocks are missing."""
-    return isinstance(app, HasCapabilities) and (app.ascii_only or app.without_colour)
+    return bool(getattr(app, "ascii_only", False)) or shows_no_colour(app)
 
 
 def paints_grounds(app: object) -> bool:
     """Whether backgrounds in shades of a colour can be drawn; 16 colours are not enough."""
-    return isinstance(app, HasCapabilities) and app.has_many_colours and not draws_characters(app)
+    return bool(getattr(app, "has_many_colours", False)) and not draws_characters(app)
 
 
 def key_names(app: object, text: str) -> str:
     """Key names for the user: arrows in words if only ASCII is available, since `<`, `>` and `v` are keys."""
-    return text.translate(_ARROWS) if isinstance(app, HasCapabilities) and app.ascii_only else text
+    return text.translate(_ARROWS) if getattr(app, "ascii_only", False) else text
 
 
 def capabilities_of(environ: Mapping[str, str], *, ascii_only: bool = False) -> Capabilities:

@@ -41,8 +41,9 @@ class _LineStrip(Strip):
     __slots__ = ()
 
     def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
-        cuts = [cut for cut in cuts if cut <= self.cell_length]
-        return [self] if cuts == [self.cell_length] else super().divide(cuts)
+        length = self.cell_length
+        cuts = [cut for cut in cuts if cut <= length]
+        return [self] if cuts == [length] else super().divide(cuts)
 
 
 class Drawn(Widget):
@@ -54,8 +55,10 @@ class Drawn(Widget):
         """The lines as `paint` returned them."""
         self._lines: list[Line] = []
         """The same, made safe and cut to the width."""
-        self._strips: dict[int, Strip] = {}
-        """Rendered lines by row."""
+        self._strips: list[Strip] = []
+        """The rendered lines by row; those after the last one were not rendered yet."""
+        self._stale: set[int] = set()
+        """Rows that were drawn since they were rendered."""
         self._tones: dict[Tone, Style] = {}
         """Styles of the style sheet by tone."""
         self._filters: Sequence[LineFilter] = ()
@@ -82,10 +85,24 @@ class Drawn(Widget):
         changed = [row for row in range(rows) if before[row : row + 1] != self._painted[row : row + 1]]
         del self._lines[len(self._painted) :]
         for row in changed:
-            self._strips.pop(row, None)
             self._lines[row : row + 1] = [fit(safe(line), width) for line in self._painted[row : row + 1]]
         if changed:
-            self.refresh(*(Region(0, row, width, 1) for row in changed))
+            self._stale.update(changed)
+            self._repaint(changed, width)
+
+    def _repaint(self, rows: Sequence[int], width: int) -> None:
+        """Repaint rows, in ascending order."""
+        # One region for neighbouring rows: Textual handles every region several times.
+        starts = [row for row in rows if row - 1 not in rows]
+        ends = [row + 1 for row in rows if row + 1 not in rows]
+        regions = [Region(0, start, width, end - start) for start, end in zip(starts, ends, strict=True)]
+        if self.is_mounted and self.display and not self.styles.gutter:
+            # What `refresh` does, without two messages per widget and without dropping what does not depend on lines.
+            self._repaint_regions.update(regions)
+            self.screen._dirty_widgets.add(self)
+            self.screen.check_idle()
+        else:
+            self.refresh(*regions)
 
     def on_resize(self, _: events.Resize) -> None:
         """Draw everything for the new size."""
@@ -114,8 +131,15 @@ class Drawn(Widget):
             self._filters = filters
             self._filtered_styles.clear()
             self._strips.clear()
-        width = self.outer_size.width
-        strips = [self._strips.get(y) or self._cache_strip(y, width) for y in crop.line_range]
+        width, num_rendered = self.outer_size.width, len(self._strips)
+        if num_rendered < crop.bottom:
+            self._stale.update(range(num_rendered, crop.bottom))
+            self._strips += [Strip([])] * (crop.bottom - num_rendered)
+        for y in self._stale:
+            if y < len(self._strips):
+                self._strips[y] = self._strip_of(y, width, self._filtered_style)
+        self._stale.clear()
+        strips = self._strips[crop.y : crop.bottom]
         if crop.column_span == (0, width):
             return strips
         return [strip.crop(*crop.column_span) for strip in strips]
@@ -123,10 +147,6 @@ class Drawn(Widget):
     def render_line(self, y: int) -> Strip:
         """The strip of a line, to which Textual applies the filters."""
         return self._strip_of(y, self.size.width, self._style_of)
-
-    def _cache_strip(self, y: int, width: int) -> Strip:
-        strip = self._strips[y] = self._strip_of(y, width, self._filtered_style)
-        return strip
 
     def _strip_of(self, y: int, width: int, style_of: Callable[[Span], Style]) -> Strip:
         line = self._lines[y] if y < len(self._lines) else []

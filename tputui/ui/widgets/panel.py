@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -100,6 +101,8 @@ class Panel(Drawn, Generic[PartT]):
         """Whether the part changed while the panel was hidden."""
         self._lit = ""
         """The edge of the frame that is highlighted because the mouse can drag it; empty if none."""
+        self._framed: tuple[object, list[tuple[Line, Line]]] = (None, [])
+        """The newest frame, and the lines inside it, each also with the sides of the frame."""
 
     @abstractmethod
     def draw(self, part: PartT, width: int, height: int) -> Drawing:
@@ -136,15 +139,16 @@ class Panel(Drawn, Generic[PartT]):
         top = self._first_row()
         body = drawing.lines(top, shown, room)
         left, right = Span("\u2502", self._frame_tone("left")), Span("\u2502", self._frame_tone("right"))
-        lines = [self._upper_frame(drawing.note, width)]
-        for row in range(height - FRAME):
-            line = body[row] if row < len(body) else []
-            gap = inner - width_of(line)
-            if gap < 0:
-                line = fit(line, inner)
-                gap = inner - width_of(line)
-            lines.append([left, *line, Span(" " * gap), right])
-        return [*lines, self._lower_frame(top, shown, len(drawing.rows), width)]
+        body = [*body[:room], *([[]] * (room - len(body)))]
+        before = self._framed[1][:room] if self._framed[0] == (inner, left, right) else []
+        # Most rows are as they were: to compare them costs less than to measure them.
+        framed = [
+            old if old is not None and old[0] == line else (line, _between(left, line, right, inner))
+            for line, old in itertools.zip_longest(body, before)
+        ]
+        self._framed = ((inner, left, right), framed)
+        rows = [row for _, row in framed]
+        return [self._upper_frame(drawing.note, width), *rows, self._lower_frame(top, shown, len(drawing.rows), width)]
 
     def as_text(self) -> str:
         """The panel's name and every row of the drawing, including hidden ones, without the frame."""
@@ -232,6 +236,15 @@ class Panel(Drawn, Generic[PartT]):
             place += "following " if self._top is None else "G: end "
         rule = "\u2500" * max(width - 3 - len(place), 0)
         return fit([Span("\u2570" + rule, tone), Span(place, "dim"), Span("\u2500\u256f", tone)], width)
+
+
+def _between(left: Span, line: Line, right: Span, inner: int) -> Line:
+    """A line in the `inner` cells between the sides of a frame."""
+    gap = inner - width_of(line)
+    if gap < 0:
+        line = fit(line, inner)
+        gap = inner - width_of(line)
+    return [left, *line, Span(" " * gap), right]
 
 
 class RunPanel(Panel[PartT]):

@@ -79,8 +79,9 @@ class PlayerBar(Drawn):
         left = [*self._sign(state, at, length), Span(f"{clock(at)} / {clock(length)}  ")]
         hint = key_names(self.app if self.is_mounted else None, self._hint(state, width))
         right: Line = [Span(hint, "label")]
-        room = max(width - width_of(left) - width_of(right), 0)
-        self._bar = (width_of(left), room)
+        first = width_of(left)
+        room = max(width - first - width_of(right), 0)
+        self._bar = (first, room)
         return [[*left, *self._line(state, at / length if length else 1.0, length, room), *right]]
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
