@@ -21,7 +21,7 @@ import torch
 from engine import non_finite, torch_file
 from engine.checkpoint import atomic_write, checksums, resume
 from engine.checkpoint.resume import Checkpoint, Position
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.task import Plan
 from tputui.reporting import CHECKPOINTS
 
@@ -172,11 +172,11 @@ def load(path: Path, plan: Plan) -> Checkpoint:
         saved_format = content.get("format") if isinstance(content, dict) else None
         saved_format = saved_format if isinstance(saved_format, int | str | None) else type(saved_format).__name__
         message = f"{path}: not a checkpoint of this version (format {saved_format}, expected {FORMAT})"
-        raise Refused([Problem("resume", message)])
+        raise Refused.of("resume", message)
     try:
         return _checkpoint(content, plan, path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Refused([Problem("resume", f"{path}: is a checkpoint of another version, or damaged")]) from error
+        raise Refused.of("resume", f"{path}: is a checkpoint of another version, or damaged") from error
 
 
 def _checkpoint(content: Mapping[str, Any], plan: Plan, path: Path) -> Checkpoint:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from engine import torch_file
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from tputui.reporting import read_small, write_file
 
 NAME = "SHA256SUMS"
@@ -89,12 +89,12 @@ def read_intact(path: Path, key: str, missing: str, kind: str) -> Any:
         verified_digest(path)
         return torch_file.read(path)
     except FileNotFoundError:
-        raise Refused([Problem(key, f"{path}: no such {missing}")]) from None
+        raise Refused.of(key, f"{path}: no such {missing}") from None
     except DamagedFile as error:
-        raise Refused([Problem(key, f"{path}: {error}")]) from None
+        raise Refused.of(key, f"{path}: {error}") from None
     except (torch_file.UnreadableFile, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused([Problem(key, f"{path}: cannot be read as {kind}: {reason}")]) from error
+        raise Refused.of(key, f"{path}: cannot be read as {kind}: {reason}") from error
 
 
 def _check_records(file: BinaryIO) -> None:

@@ -30,7 +30,7 @@ from engine.checkpoint import checkpoint_store
 from engine.checkpoint.checkpoint_store import CheckpointStore
 from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Checkpoint, Position
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.lightning import fake_devices
 from engine.lightning.callback import WARM_UP_RUNS, LoopCallback
 from engine.lightning.data_loaders import LoaderInfo, check_train_loader, check_valid_loaders
@@ -232,7 +232,7 @@ class LightningRun:
     def _set_plan(self, train: LoaderInfo, valid: LoaderInfo) -> None:
         config = self._plan.config
         if valid.batches == 0:
-            raise Refused([Problem("data", "the validation loader has no examples")])
+            raise Refused.of("data", "the validation loader has no examples")
         if valid.ragged and config.num_cores > 1:
             how = (
                 "is split over the cores like the others"

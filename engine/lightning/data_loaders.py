@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from engine.checkpoint.resume import Position
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from tputui.config import RunConfig
 
 
@@ -58,13 +58,16 @@ def check_train_loader(loader: Any, config: RunConfig, at: Position) -> LoaderIn
     info = _loader_info(loader, "the training loader")
     batch_size = loader.batch_size
     if batch_size != config.global_batch:
-        raise _refused(
+        raise Refused.of(
+            "data",
             f"the training loader gives batches of {batch_size}, but {config.global_batch} is configured; let the "
-            "LightningDataModule take batch_size, or configure what it gives"
+            "LightningDataModule take batch_size, or configure what it gives",
         )
     complete = info.examples // config.global_batch
     if complete == 0:
-        raise _refused(f"a global batch of {config.global_batch} is more than the {info.examples} training examples")
+        raise Refused.of(
+            "data", f"a global batch of {config.global_batch} is more than the {info.examples} training examples"
+        )
     if isinstance(loader.batch_sampler, BatchSampler):
         # Replaced here, since a DataLoader does not allow its own attributes to be changed.
         loader.batch_sampler.sampler = ResumableSampler(
@@ -92,11 +95,9 @@ def _as_list(loaders: Any) -> list[Any]:
 
 def _loader_info(loader: Any, what: str) -> LoaderInfo:
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
-        raise _refused(f"{what} must be a DataLoader over a dataset with a length and a batch_size: a stream has none")
+        raise Refused.of(
+            "data", f"{what} must be a DataLoader over a dataset with a length and a batch_size: a stream has none"
+        )
     examples = len(loader.sampler)  # type: ignore[arg-type]  # every sampler of a dataset with a length has one
     ragged = 0 if loader.drop_last else examples % loader.batch_size
     return LoaderInfo(examples, len(loader), ragged)
-
-
-def _refused(message: str) -> Refused:
-    return Refused([Problem("data", message)])
