@@ -14,8 +14,8 @@ import pytest
 from tputui.exit_codes import ExitCode
 from tputui.supervise import log_tail
 from tputui.supervise.escalation import Escalation, Timing
-from tputui.supervise.host_metrics import CHILDREN_INTERVAL_S, HostSampler
 from tputui.supervise.log_tail import LAST_LINES, LINE_CHARS_MAX, LINES_MAX, READ_BYTES, UPDATES_MAX, LogTail
+from tputui.supervise.machine import CHILDREN_INTERVAL_S, HostSampler
 from tputui.supervise.outcome import RunEnding, WorkerEnd, run_ending
 from tputui.telemetry import events as ev
 
