@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from engine import run_plan
-from engine.checkpoint import checksums
+from engine.checkpoint import checkpoint_files
 from engine.errors import Problem, Refused
 from engine.process import user_code
 from engine.task import Workload
@@ -74,7 +74,7 @@ def read(path: Path) -> Weights:
     content = (
         _read_safetensors(path)
         if path.suffix == SAFETENSORS
-        else checksums.read_intact(path, "weights", "file", "weights")
+        else checkpoint_files.read_intact(path, "weights", "file", "weights")
     )
     if isinstance(content, Mapping) and "learner" in content and "fingerprint" in content:
         return _of_checkpoint(path, content)

@@ -14,7 +14,7 @@ from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
 from engine.errors import Refused, TooManyBad, Unable
-from engine.loop import network, shared_resume
+from engine.loop import checkpoint_manager, network
 from engine.loop.artifacts import RunArtifacts, training_examples
 from engine.loop.checkpoint_manager import SharedCheckpointStore
 from engine.loop.events import EventEmitter
@@ -77,7 +77,7 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     """A trainer of the plan. Raises `Refused` if the data or the checkpoint cannot be used."""
     run_dir = context.run_dir
     require_equal_config(plan, cores)
-    resumed, resumed_path = shared_resume.load(context.resume_from, plan, cores) or (None, None)
+    resumed, resumed_path = checkpoint_manager.load(context.resume_from, plan, cores) or (None, None)
     splits = plan.task.load(plan.data, plan.config.seed)
     sizes, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
     if sizes != expected:

@@ -15,10 +15,9 @@ from tputui.reporting.progress import Progress
 from tputui.reporting.reported_process import ReportedProcess
 from tputui.reporting.request_server import RequestServer
 from tputui.reporting.run import Run
-from tputui.reporting.section_timer import TRACE_PARTS, SectionTimer
 from tputui.reporting.stacks import dump_on_signal as dump_stacks_on_signal
 from tputui.reporting.start import start
-from tputui.reporting.step_times import Collections, StepTimes
+from tputui.reporting.step_times import TRACE_PARTS, Collections, SectionTimer, StepTimes
 from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events
 from tputui.telemetry.files import becoming, open_new, read_small, write_all

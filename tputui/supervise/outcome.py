@@ -5,6 +5,8 @@ event is written once. The file is written again after everything has ended, wit
 process: the worker ends the other ranks, and the supervisor what remains of the worker's process group.
 
 Whether the kernel killed a process for lack of memory, by its counts of such kills.
+
+`[diagnosis] strict`: findings that make a run fail although training succeeded, for continuous integration.
 """
 
 from __future__ import annotations
@@ -12,15 +14,21 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from msgspec.structs import replace
 
+from tputui.diagnosis.diagnose import diagnose
+from tputui.diagnosis.verdict import Strict, Verdict, found
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.state import root_cause
+from tputui.state.liveness import assess
+from tputui.state.reducer import RunState
+from tputui.state.snapshot import RunDetails
+from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.supervise.log_tail import read_last
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
@@ -29,7 +37,7 @@ from tputui.telemetry.files import read_small
 from tputui.telemetry.launch_messages import HostFailed
 from tputui.telemetry.redaction import masked_lines
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.rundir import write_atomically
+from tputui.telemetry.rundir import Manifest, write_atomically
 
 OOM_SAMPLES_KEPT = 5
 """The newest count is compared with the one this many readings before: it rises before the end of the process is
@@ -365,3 +373,55 @@ def _report_of(failure: ev.FailureRaised, process: str) -> ev.FailureReported:
         stack="",
         silent=False,
     )
+
+
+TABLE = "diagnosis"
+
+
+def strict_rules(config: Mapping[str, Any]) -> tuple[str, ...]:
+    table = config.get(TABLE)
+    given = table.get("strict") if isinstance(table, Mapping) else None
+    return tuple(name for name in get_args(Strict) if isinstance(given, list | tuple) and name in given)
+
+
+def check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> tuple[str | None, list[str]]:
+    """Evaluates the strict rules on a run that is about to end. Returns why the run fails, None if it does not, and a
+    sentence on each rule that could not be checked. Never raises: that would lose the end of the run."""
+    try:
+        return _check(state, manifest, run_dir, now)
+    except Exception as error:
+        text = f"strict rules were not checked, because of a bug in tputui: {type(error).__name__}: {error}"
+        return None, [text]
+
+
+def _check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> tuple[str | None, list[str]]:
+    rules = strict_rules(manifest.config)
+    context = ViewerContext(
+        now=now,
+        run=manifest.run,
+        dir=run_dir,
+        created=manifest.created,
+        config=manifest.config,
+        details=RunDetails(cwd=manifest.cwd),
+    )
+    liveness = assess(state, dict.fromkeys(state.processes, True), now)
+    verdicts = diagnose(build_snapshot(state, context, liveness))
+    return _violation(verdicts, rules), _unanswered(verdicts, rules)
+
+
+def _violation(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> str | None:
+    broken = [verdict for verdict in found(verdicts) if not {*rules}.isdisjoint(verdict.rules)]
+    if not broken:
+        return None
+    first = broken[0]
+    at = f" at {first.where}" if first.where else ""
+    more = f" (and {len(broken) - 1} more; see `tputui doctor`)" if len(broken) > 1 else ""
+    return f"strict: {first.rule}{at}: {first.text}{more}"
+
+
+def _unanswered(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> list[str]:
+    return [
+        f"strict: {verdict.rule} was not checked: {verdict.text}"
+        for verdict in verdicts
+        if verdict.rule in rules and verdict.status == "not available"
+    ]
