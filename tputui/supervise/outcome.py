@@ -125,12 +125,8 @@ _REASON_CHARS_MAX = 600
 _LAST_LINES = 3
 
 
-class RunEnding(NamedTuple):
-    """Outcome, exit code and reason for the end event."""
-
-    outcome: ev.Outcome
-    exit_code: ExitCode
-    reason: str
+def run_ended(outcome: ev.Outcome, code: ExitCode, reason: str) -> ev.RunEnded:
+    return ev.RunEnded(t=time.time(), outcome=outcome, exit_code=int(code), reason=reason)
 
 
 class WorkerEnd(NamedTuple):
@@ -155,25 +151,25 @@ class WorkerEnd(NamedTuple):
 
 def run_ending(
     end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, last_lines: Sequence[str]
-) -> RunEnding:
+) -> ev.RunEnded:
     """How the run ended: as the command reported, or if it promises no report, by its exit code, where only 0 means
     success. `last_lines` are the last lines of its output."""
     if end.reports and training_ended is not None:
         return _reported_ending(end, training_ended)
     if end.killed:
-        return RunEnding("stopped", ExitCode.STOPPED, "killed: it did not obey the request to stop at once")
+        return run_ended("stopped", ExitCode.STOPPED, "killed: it did not obey the request to stop at once")
     if end.stop_asked and end.reports and end.returncode == ExitCode.STOPPED:
-        return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
+        return run_ended("stopped", ExitCode.STOPPED, "stopped on request before training began")
     if end.stop_asked and not end.reports:
         unsaved = unsaved_reason(end)
-        return RunEnding("stopped", ExitCode.STOPPED, f"stopped on request{f'; {unsaved}' if unsaved else ''}")
+        return run_ended("stopped", ExitCode.STOPPED, f"stopped on request{f'; {unsaved}' if unsaved else ''}")
     if end.returncode == 0 and not end.reports:
         given = training_ended.reason if training_ended is not None and training_ended.outcome == "done" else ""
-        return RunEnding("done", ExitCode.DONE, given or "the command exited with code 0")
+        return run_ended("done", ExitCode.DONE, given or "the command exited with code 0")
     # The exit code is ours only if the worker reported a failure: user code may exit with any number.
     ours = end.reports and failure is not None and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT)
     code = ExitCode(end.returncode) if ours else ExitCode.FAILED
-    return RunEnding("failed", code, _failure_reason(end, failure, last_lines))
+    return run_ended("failed", code, _failure_reason(end, failure, last_lines))
 
 
 def unsaved_reason(end: WorkerEnd) -> str | None:
@@ -195,14 +191,14 @@ def signal_name(returncode: int) -> str | None:
     return name.removeprefix("signal ") if name else None
 
 
-def _reported_ending(end: WorkerEnd, training_ended: ev.TrainingEnded) -> RunEnding:
+def _reported_ending(end: WorkerEnd, training_ended: ev.TrainingEnded) -> ev.RunEnded:
     code = _CODES[training_ended.outcome]
     if training_ended.outcome == "failed" and end.returncode in (ExitCode.USAGE, ExitCode.ENVIRONMENT):
         code = ExitCode(end.returncode)
     reason = training_ended.reason
     if end.returncode < 0 and not end.killed:
         reason += f" (its process then {end_text(end.returncode)})"
-    return RunEnding(training_ended.outcome, code, reason)
+    return run_ended(training_ended.outcome, code, reason)
 
 
 def _failure_reason(end: WorkerEnd, failure: ev.FailureRaised | None, last_lines: Sequence[str]) -> str:

@@ -229,7 +229,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def ring(self, text: str) -> None:
         """Ring the bell of the terminal, and show a notification if it can."""
         if self._driver is not None:
-            self._driver.write(notification("tputui", text, os.environ))
+            self._driver.write(notification(text, os.environ))
 
     def interrupted(self) -> None:
         """Ctrl-C does not quit, to prevent accidents: show the key that does."""
