@@ -27,7 +27,7 @@ from benchmarks import pod_journals
 from benchmarks.pod_model import PodModel, planted
 from tests import recorded
 from tputui import __version__
-from tputui.cli.demo import DEMOS, RECORDINGS
+from tputui.cli.replay import DEMOS, RECORDINGS
 from tputui.telemetry import rundir
 from tputui.telemetry.compressed import seal
 from tputui.telemetry.events import Event

@@ -29,8 +29,8 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-from tputui.cli.demo import RECORDINGS
 from tputui.cli.launch_service import EngineLaunchService
+from tputui.cli.replay import RECORDINGS
 from tputui.compare.compare import RUNS_MAX, RUNS_MIN
 from tputui.session.session import Session
 from tputui.telemetry import rundir

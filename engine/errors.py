@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from tputui.engine_api import Problem
 
 __all__ = [
@@ -28,6 +30,11 @@ class Refused(Exception):
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(problem.sentence for problem in problems))
         self.problems = problems
+
+    @classmethod
+    def of(cls, key: str, message: str) -> Self:
+        """With one problem."""
+        return cls([Problem(key, message)])
 
 
 class NotImported(Refused):

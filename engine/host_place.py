@@ -27,8 +27,6 @@ class HostPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Port of host 0 for the process group of this generation; no other process uses it."""
     generation: int = 0
     """How often all workers were restarted before."""
-    rank: int = 0
-    """Rank of the leading process among those of all hosts; equals `index`."""
 
     @property
     def is_first(self) -> bool:
@@ -42,7 +40,7 @@ def read_place(environ: Mapping[str, str], index: int, num_hosts: int) -> HostPl
     """
     generation = _number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
     if num_hosts == 1:
-        return HostPlace(index=index, num_hosts=1, generation=generation, rank=index)
+        return HostPlace(index=index, num_hosts=1, generation=generation)
     rank, world = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
     if world != num_hosts:
         raise Unable(f"WORLD_SIZE is {world}, but the run has {num_hosts} hosts with one process each")
@@ -53,9 +51,7 @@ def read_place(environ: Mapping[str, str], index: int, num_hosts: int) -> HostPl
         raise Unable("MASTER_ADDR is not set: the address of host 0")
     if not 0 < port <= PORT_MAX:
         raise Unable(f"MASTER_PORT is {port}, which is not a port")
-    return HostPlace(
-        index=index, num_hosts=num_hosts, master_addr=address, master_port=port, generation=generation, rank=rank
-    )
+    return HostPlace(index=index, num_hosts=num_hosts, master_addr=address, master_port=port, generation=generation)
 
 
 def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:

@@ -37,7 +37,7 @@ def make(config: RunConfig, machine: Machine, source: str, num_hosts: int = 1) -
     if num_hosts > 1 and find_task(config.task).builder != Task.builder:
         # First, because no other strategy would help.
         message = f'"{config.task}" has a loop of its own, which trains on one host; the run has {num_hosts}'
-        raise Refused([Problem("task", message)])
+        raise Refused.of("task", message)
     problems = machines.core_problems(config, machine) + machines.host_problems(config, machine, num_hosts)
     config = machines.resolved(config, machine, num_hosts)
     if (why := config.share_problem) is not None:
@@ -65,13 +65,13 @@ def _sizes(task: Task, data: Options, seed: int) -> Sizes:
     except (OSError, ValueError) as error:
         raise Refused([_of_data(error)]) from error
     except (Exception, SystemExit) as error:  # User code: even an exit of the process must become an error.
-        raise Refused([Problem("task", f"sizes() failed: {one_line(error)}")]) from error
+        raise Refused.of("task", f"sizes() failed: {one_line(error)}") from error
     if (
         not isinstance(found, tuple)
         or len(found) != 2
         or not all(isinstance(size, int) and size >= 0 for size in found)
     ):
-        raise Refused([Problem("task", f"sizes() returned {found!r}; it must return Sizes(train, valid)")])
+        raise Refused.of("task", f"sizes() returned {found!r}; it must return Sizes(train, valid)")
     return Sizes(*found)
 
 
@@ -123,7 +123,7 @@ def find_task(name: str) -> Task:
     if not colon:
         near = difflib.get_close_matches(name, KNOWN_TASKS, n=1, cutoff=0.5)
         hint = f'did you mean "{near[0]}"?' if near else f"known tasks: {', '.join(sorted(KNOWN_TASKS))}"
-        raise Refused([Problem("task", f'there is no task "{name}"; {hint}')])
+        raise Refused.of("task", f'there is no task "{name}"; {hint}')
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
         defects = _defects(cls)
@@ -131,8 +131,8 @@ def find_task(name: str) -> Task:
             task: Task = cls()
             return task
     except (Exception, SystemExit) as error:  # User code: even an exit of the process must become an error.
-        raise NotImported([Problem("task", f'"{name}" cannot be imported: {one_line(error)}')]) from error
-    raise Refused([Problem("task", f'"{name}" is not a task: {"; ".join(defects)}')])
+        raise NotImported.of("task", f'"{name}" cannot be imported: {one_line(error)}') from error
+    raise Refused.of("task", f'"{name}" is not a task: {"; ".join(defects)}')
 
 
 def _defects(cls: Any) -> list[str]:

@@ -10,7 +10,10 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
 
 from tputui.exit_codes import ExitCode
 
@@ -39,13 +42,21 @@ class Cancelled(Exception):
     """The user no longer wants to wait for the process."""
 
 
-class ChildProcess:
-    """A Python module that runs as a process, and prints lines for this one."""
+class ChildProcess(ABC):
+    """A Python module that runs as a process, fills a run directory, and prints lines for this one."""
 
     def __init__(
-        self, module: str, arguments: Sequence[str], env: Mapping[str, str], *, line_bytes_max: int, close_s: float
+        self,
+        module: str,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        cancelled: threading.Event | None,
+        *,
+        line_bytes_max: int,
+        close_s: float,
     ) -> None:
-        """Starts the module; it must end when its standard input is closed, within `close_s`. Raises `OSError`."""
+        """Starts the module, and waits for its first line. It must end when its standard input is closed, within
+        `close_s`. Raises `OSError`, what `run_dir_in` raises, and `Cancelled` if `cancelled` is set meanwhile."""
         self._line_bytes_max = line_bytes_max
         self._close_s = close_s
         self._buffer = b""
@@ -57,6 +68,23 @@ class ChildProcess:
             env=env,
             start_new_session=True,
         )
+        try:
+            self.run_dir = self.run_dir_in(self.line(cancelled=cancelled))
+            """The directory that it fills."""
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def run_dir_in(self, line: bytes | None) -> Path:
+        """The directory in its first line, empty if it has ended without one. Raises an error with the reason if there
+        is none."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def line(self, timeout_s: float | None = None, cancelled: threading.Event | None = None) -> bytes | None:
         """The next line; None if there is none within the time, empty if the process ended or the line is too long.
@@ -84,8 +112,9 @@ class ChildProcess:
         assert self._process.stderr is not None
         return self._process.stderr.read().decode("utf-8", "replace").strip().rpartition("\n")[2]
 
-    def wait(self, timeout_s: float | None) -> bool:
-        """Waits until it has ended; returns whether it has within the time."""
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until everything is in the directory, here until it has ended; returns whether that was within the
+        time."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -93,14 +122,11 @@ class ChildProcess:
         return True
 
     def close(self) -> None:
+        """Ends the process; what is in the directory stays."""
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        if not self.wait(self._close_s):
-            self.kill()
-
-    def kill(self) -> None:
-        """Ends it at once, and waits for that."""
-        self._process.kill()
-        self._process.wait()
+        if not ChildProcess.wait(self, self._close_s):
+            self._process.kill()
+            self._process.wait()

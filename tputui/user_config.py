@@ -11,12 +11,12 @@ The file may be missing or damaged: everything that can be used is used, and eac
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tputui.home_paths import expanded
+from tputui.telemetry.files import read_small
 
 CONFIG_VARIABLE = "TPUTUI_CONFIG"
 """Environment variable with the path of the file."""
@@ -58,7 +58,7 @@ def read_user_config(path: Path | None) -> UserConfig:
     if path is None:
         return UserConfig()
     try:
-        text = _read(path)
+        text = read_small(path, BYTES_MAX)
     except FileNotFoundError:
         is_named = os.environ.get(CONFIG_VARIABLE) == str(path)
         return UserConfig((), (f"{path}: no such file; ${CONFIG_VARIABLE} names it",) if is_named else ())
@@ -75,19 +75,6 @@ def read_user_config(path: Path | None) -> UserConfig:
     problems = [f"{path}: {key}: unknown key; the only key is [[sources]]" for key in tables if key != "sources"]
     sources = _sources(path, tables.get("sources", []), problems)
     return UserConfig(tuple(sources), tuple(problems))
-
-
-def _read(path: Path) -> bytes:
-    """The content of the file. Raises `OSError`."""
-    # A pipe, which would block the viewer, is refused.
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("it is not a file")
-        content = file.read(BYTES_MAX + 1)
-    if len(content) > BYTES_MAX:
-        raise OSError(f"it is longer than {BYTES_MAX:,} bytes")
-    return content
 
 
 def _sources(path: Path, tables: Any, problems: list[str]) -> list[LogSource]:

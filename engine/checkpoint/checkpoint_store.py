@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 
 from engine import non_finite, torch_file
-from engine.checkpoint import atomic_write, checksums, resume
+from engine.checkpoint import checkpoint_files, resume
 from engine.checkpoint.resume import Checkpoint, Position
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.task import Plan
 from tputui.reporting import CHECKPOINTS
 
@@ -60,7 +60,7 @@ class CheckpointStore:
         self._identity = identity
         self._periodic: list[Path] = []
         self._asked_for: set[Path] = set()
-        self._sums = checksums.read(self._directory)
+        self._sums = checkpoint_files.read_digests(self._directory)
         """Digests of every file here; both digests of a name whose save was interrupted."""
 
     def save(self, checkpoint: Checkpoint, *, periodic: bool, best: bool) -> SavedCheckpoint:
@@ -74,12 +74,12 @@ class CheckpointStore:
         path = self._directory / (NON_FINITE if unfit else f"step-{checkpoint.position.step:08d}.pt")
         besides = [] if unfit else [LAST, BEST] if best else [LAST]
         try:
-            num_bytes, sha256 = atomic_write.write_checked(
+            num_bytes, sha256 = checkpoint_files.write_checked(
                 path, partial(torch.save, content), partial(self._note_sum, [path.name, *besides])
             )
             for name in besides:
-                atomic_write.duplicate(path, self._directory / name)
-            atomic_write.sync_directory(self._directory)
+                checkpoint_files.duplicate(path, self._directory / name)
+            checkpoint_files.sync_directory(self._directory)
         except (OSError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0].replace(str(self._directory), CHECKPOINTS)
             raise SaveFailed(f"{CHECKPOINTS}/{path.name} could not be written: {reason}") from error
@@ -99,7 +99,7 @@ class CheckpointStore:
     def _note_sum(self, names: list[str], digest: str) -> None:
         """Records a digest for names that the file is about to get, besides those of the current files."""
         self._sums |= {(name, digest) for name in names}
-        checksums.write(self._directory, self._sums)
+        checkpoint_files.write_digests(self._directory, self._sums)
 
     def _settle_sums(self, names: list[str], digest: str) -> None:
         """The names now belong to the file; removes the digests of replaced files."""
@@ -108,7 +108,7 @@ class CheckpointStore:
             present = {path.name for path in self._directory.iterdir()}
             stand = {(name, recorded) for name, recorded in self._sums if name in present}
             self._sums = {(name, recorded) for name, recorded in stand if name not in names or recorded == digest}
-            checksums.write(self._directory, self._sums)
+            checkpoint_files.write_digests(self._directory, self._sums)
 
     def adopt_best(self, resumed: Checkpoint, source: Path) -> None:
         """Makes the best weights so far this run's own: `best.pt` beside `source`, which `resumed` was read from.
@@ -123,10 +123,10 @@ class CheckpointStore:
             if path == (self._directory / BEST).resolve():
                 # The run itself was restarted.
                 return
-            self._note_sum([BEST], checksums.verified_digest(path))
-            atomic_write.duplicate(path, self._directory / BEST)
-            atomic_write.sync_directory(self._directory)
-        except checksums.DamagedFile as error:
+            self._note_sum([BEST], checkpoint_files.verified_digest(path))
+            checkpoint_files.duplicate(path, self._directory / BEST)
+            checkpoint_files.sync_directory(self._directory)
+        except checkpoint_files.DamagedFile as error:
             raise SaveFailed(f"{path}: {error}") from error
         except OSError as error:
             raise SaveFailed(f"{path} cannot be taken over: {error.strerror}") from error
@@ -167,16 +167,16 @@ class CheckpointStore:
 
 def load(path: Path, plan: Plan) -> Checkpoint:
     """Reads a checkpoint that can be resumed under the plan. Raises `Refused` with every key that differs."""
-    content = checksums.read_intact(path, "resume", "checkpoint", "a checkpoint")
+    content = checkpoint_files.read_intact(path, "resume", "checkpoint", "a checkpoint")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         saved_format = content.get("format") if isinstance(content, dict) else None
         saved_format = saved_format if isinstance(saved_format, int | str | None) else type(saved_format).__name__
         message = f"{path}: not a checkpoint of this version (format {saved_format}, expected {FORMAT})"
-        raise Refused([Problem("resume", message)])
+        raise Refused.of("resume", message)
     try:
         return _checkpoint(content, plan, path)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Refused([Problem("resume", f"{path}: is a checkpoint of another version, or damaged")]) from error
+        raise Refused.of("resume", f"{path}: is a checkpoint of another version, or damaged") from error
 
 
 def _checkpoint(content: Mapping[str, Any], plan: Plan, path: Path) -> Checkpoint:

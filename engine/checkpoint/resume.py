@@ -169,7 +169,7 @@ def data_note(saved: Mapping[str, str], current: Mapping[str, str]) -> str | Non
             "the training texts changed since the checkpoint, and with them the vocabulary built from them, so "
             "the weights belong to other words; restore the texts, or start a new run"
         )
-        raise Refused([Problem("data", message)])
+        raise Refused.of("data", message)
     return (
         f"the data changed since the checkpoint, with as many examples as before: {' and '.join(changed)} differ; "
         "training continues on the data as they are now"

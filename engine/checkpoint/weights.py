@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from engine import run_plan
-from engine.checkpoint import checksums
+from engine.checkpoint import checkpoint_files
 from engine.errors import Problem, Refused
 from engine.process import user_code
 from engine.task import Workload
@@ -74,12 +74,12 @@ def read(path: Path) -> Weights:
     content = (
         _read_safetensors(path)
         if path.suffix == SAFETENSORS
-        else checksums.read_intact(path, "weights", "file", "weights")
+        else checkpoint_files.read_intact(path, "weights", "file", "weights")
     )
     if isinstance(content, Mapping) and "learner" in content and "fingerprint" in content:
         return _of_checkpoint(path, content)
     if not _is_state(content):
-        raise Refused([Problem("weights", f"{path}: is neither a checkpoint nor a state dict")])
+        raise Refused.of("weights", f"{path}: is neither a checkpoint nor a state dict")
     description = read_description(path)
     if description is None:
         return Weights(path, dict(content), None, None, None)
@@ -96,9 +96,9 @@ def _of_checkpoint(path: Path, content: Mapping[str, Any]) -> Weights:
         if not is_known or not all(isinstance(key, str) for key in fingerprint):
             raise TypeError("a value of the checkpoint has another type")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Refused([Problem("weights", f"{path}: is a checkpoint of another version, or damaged")]) from error
+        raise Refused.of("weights", f"{path}: is a checkpoint of another version, or damaged") from error
     if not _is_state(state):
-        raise Refused([Problem("weights", f"{path}: is a checkpoint without weights")])
+        raise Refused.of("weights", f"{path}: is a checkpoint without weights")
     return Weights(path, dict(state), step, best, fingerprint)
 
 
@@ -134,7 +134,7 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
         try:
             manifest = read_manifest(run_dir)
         except RunNotFound as error:
-            raise Refused([Problem("run", str(error))]) from error
+            raise Refused.of("run", str(error)) from error
         tables, source, cwd = manifest.config, manifest.config_path, manifest.cwd
     elif weights.fingerprint is not None:
         tables, source, cwd = _from_fingerprint(weights.fingerprint), str(weights.path), None
@@ -142,7 +142,7 @@ def origin(weights: Weights, run_dir: Path | None) -> Origin:
         description = read_description(weights.path)
         if description is None:
             message = f"{weights.path}: contains no configuration; name its run, and this file with --weights"
-            raise Refused([Problem("weights", message)])
+            raise Refused.of("weights", message)
         tables, source, cwd = description.config, str(description_of(weights.path)), description.cwd
     config = from_builtins(tables, source)
     cores = (weights.fingerprint or {}).get("device.cores")
@@ -183,10 +183,10 @@ def _allow_code(targets: list[str], weights_origin: Origin, code: Path | None) -
     trust = "that runs the code, so only do it if you trust it"
     if code is None and weights_origin.run_dir is None:
         # A file does not record where its code is, so the current directory is not a choice of the user.
-        raise Refused([Problem("task", f"{named}; name its folder with --code DIR; {trust}")])
+        raise Refused.of("task", f"{named}; name its folder with --code DIR; {trust}")
     folder = Path.cwd() if code is None else code
     if not folder.is_dir():
-        raise Refused([Problem("--code", f"{folder}: no such folder")])
+        raise Refused.of("--code", f"{folder}: no such folder")
     user_code.allow_imports_from(folder, weights_origin.run_dir if code is None else None)
     for target in targets:
         module = target.partition(":")[0]
@@ -197,7 +197,7 @@ def _allow_code(targets: list[str], weights_origin: Origin, code: Path | None) -
                 continue  # A package that the user's code needs; the error for the task names it.
             why = f"there is no module {module} in {folder}" if error.name else str(error)
             hint = f"run this in the folder of that code, or name the folder with --code DIR; {trust}"
-            raise Refused([Problem("task", f"{named}, and {why}; {hint}")]) from error
+            raise Refused.of("task", f"{named}, and {why}; {hint}") from error
         except (Exception, SystemExit):
             continue  # As above.
 
@@ -223,7 +223,7 @@ def load_into(model: torch.nn.Module, weights: Weights) -> None:
     try:
         model.load_state_dict(weights.state)
     except RuntimeError as error:
-        raise Refused([Problem("weights", f"{weights.path}: belongs to another network: {_misfit(error)}")]) from error
+        raise Refused.of("weights", f"{weights.path}: belongs to another network: {_misfit(error)}") from error
 
 
 def check_fit(weights_origin: Origin, weights: Weights) -> None:
@@ -248,7 +248,7 @@ def has_safetensors() -> bool:
 def safetensors_torch() -> Any:
     """The `safetensors.torch` module. Raises `Refused` if the package is not installed."""
     if not has_safetensors():
-        raise Refused([Problem("weights", f"the package safetensors is not installed, which {SAFETENSORS} files need")])
+        raise Refused.of("weights", f"the package safetensors is not installed, which {SAFETENSORS} files need")
     return importlib.import_module("safetensors.torch")
 
 
@@ -260,15 +260,14 @@ def _misfit(error: RuntimeError) -> str:
 
 def _read_safetensors(path: Path) -> Any:
     if not path.is_file():
-        raise Refused([Problem("weights", f"{path}: no such file")])
+        raise Refused.of("weights", f"{path}: no such file")
     load = safetensors_torch().load_file
     try:
         return load(path)
     except Exception as error:  # The error class of the package derives from Exception only.
         # The first line of its text says what is wrong.
         reason = next(iter(text_of(error).splitlines()), "it is damaged")
-        message = f"{path}: cannot be read as weights: {reason}"
-        raise Refused([Problem("weights", message)]) from error
+        raise Refused.of("weights", f"{path}: cannot be read as weights: {reason}") from error
 
 
 def read_description(path: Path) -> Description | None:
@@ -279,11 +278,9 @@ def read_description(path: Path) -> Description | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
-        message = f"{beside}: cannot be read as the description of {path.name}: {error}"
-        raise Refused([Problem("weights", message)]) from error
+        raise Refused.of("weights", f"{beside}: cannot be read as the description of {path.name}: {error}") from error
     if description.format != DESCRIPTION_FORMAT:
-        message = f"{beside}: has format {description.format}, expected {DESCRIPTION_FORMAT}"
-        raise Refused([Problem("weights", message)])
+        raise Refused.of("weights", f"{beside}: has format {description.format}, expected {DESCRIPTION_FORMAT}")
     return description
 
 

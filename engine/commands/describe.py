@@ -25,7 +25,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from engine import run_plan
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.process import hardware, user_code
 from engine.task import Options, Plan
 from tputui.config import ConfigError, RunConfig, class_doc, field_docs, from_builtins, load
@@ -96,9 +96,9 @@ def _layers(config: RunConfig, source: str) -> str:
     planned = run_plan.make(config, hardware.find(os.environ), source)
     if planned.has_own_loop:
         message = "only the task's own loop knows its network; `tputui show RUN --model` lists its layers"
-        raise Refused([Problem("task", message)])
+        raise Refused.of("task", message)
     if (lacking := hardware.package_problem()) is not None:
-        raise Refused([Problem("", lacking)])
+        raise Refused.of("", lacking)
     from engine.memory import estimate, layer_table
     from tputui.engine_api import layers_text
 
@@ -107,7 +107,7 @@ def _layers(config: RunConfig, source: str) -> str:
             layer_table.trace_layers(planned, planned.task.load(planned.data, planned.config.seed).train)
         )
     except estimate.Unpredictable as error:
-        raise Refused([Problem("task", str(error))]) from error
+        raise Refused.of("task", str(error)) from error
 
 
 def _memory(planned: Plan) -> tuple[ev.MemoryForecast | None, str | None]:

@@ -19,7 +19,7 @@ import torch
 from engine.checkpoint import weights
 from engine.checkpoint.weights import DESCRIPTION_FORMAT, SAFETENSORS, Description, Origin, State, Weights
 from engine.commands.protocol import ProgressWriter, run_command
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from tputui import config
 from tputui.engine_api import write_atomically
 from tputui.reporting import becoming, open_new
@@ -39,7 +39,7 @@ def export(source: Path, run_dir: Path | None, to: Path) -> dict[str, Any]:
         described = msgspec.json.format(msgspec.json.encode(_description(learned, origin, source)))
         write_atomically(weights.description_of(target), described)
     except OSError as error:
-        raise Refused([Problem("", f"{target}: cannot be written: {error.strerror}; choose another --to")]) from error
+        raise Refused.of("", f"{target}: cannot be written: {error.strerror}; choose another --to") from error
     return {
         "path": str(target),
         "description": str(weights.description_of(target)),
@@ -55,15 +55,15 @@ def _check_free(target: Path) -> None:
     """Raises `Refused` if the description would overwrite another file."""
     beside = weights.description_of(target)
     if beside == target:
-        raise Refused([Problem("", f"{target}: weights are .pt or {SAFETENSORS}; .json is their description")])
+        raise Refused.of("", f"{target}: weights are .pt or {SAFETENSORS}; .json is their description")
     try:
         described = weights.read_description(target)
     except Refused as error:
         message = f"{beside}: is not a description of weights and would be overwritten; choose another --to"
-        raise Refused([Problem("", message)]) from error
+        raise Refused.of("", message) from error
     if target.exists() and described is None:
         message = f"{target}: exists and was not written by export ({beside.name} is missing); choose another --to"
-        raise Refused([Problem("", message)])
+        raise Refused.of("", message)
 
 
 def _write(target: Path, state: State) -> int:

@@ -30,7 +30,7 @@ from engine.checkpoint import weights
 from engine.checkpoint.weights import Origin, Weights
 from engine.commands.protocol import ProgressWriter, run_command
 from engine.data.batch_reader import Reader, WrongBatch
-from engine.errors import BadExample, Problem, Refused
+from engine.errors import BadExample, Refused
 from engine.task import Dataset, Identified, Options, Task, Workload
 from tputui.config import RunConfig
 from tputui.engine_api import csv_cells
@@ -149,7 +149,7 @@ def open_table(out: str, form: str) -> Iterator[PredictionWriter]:
     except OSError as error:
         if error.filename is not None and Path(os.fsdecode(error.filename)) not in made:
             raise
-        raise Refused([Problem("", f"{path}: cannot be written: {error.strerror}; choose another --out")]) from error
+        raise Refused.of("", f"{path}: cannot be written: {error.strerror}; choose another --out") from error
 
 
 def _flat(arrays: Arrays, rows: int) -> Arrays:
@@ -158,11 +158,11 @@ def _flat(arrays: Arrays, rows: int) -> Arrays:
     for name, values in arrays.items():
         if values.ndim == 0 or len(values) != rows:
             shape = list(values.shape)
-            raise Refused([Problem("task", f'columns() returned "{name}" of shape {shape} for {rows} examples')])
+            raise Refused.of("task", f'columns() returned "{name}" of shape {shape} for {rows} examples')
         wide = values.reshape(rows, -1)
         if wide.shape[1] > WIDEST:
             message = f'"{name}" has {wide.shape[1]:,} values per example, too many for a row; use --out FILE.npz'
-            raise Refused([Problem("", message)])
+            raise Refused.of("", message)
         if values.ndim == 1:
             flat[name] = values
         else:
@@ -266,7 +266,7 @@ class LeftOut:
         `is_requested`)."""
         self._count += 1
         if not is_requested or self._count > self._limit:
-            raise Refused([Problem("", f"{bad.where}: {bad.why}")]) from bad
+            raise Refused.of("", f"{bad.where}: {bad.why}") from bad
         self._writer.note(f"left out: {bad} ({self._count} of at most {self._limit})")
 
 
@@ -307,9 +307,9 @@ def _lightning(learned: Weights, origin: Origin, request: PredictRequest) -> dic
         message = (
             f"predict cannot pass your files to a LightningModule; {how}, and load_from_checkpoint loads it elsewhere"
         )
-        raise Refused([Problem(INPUT, message)])
+        raise Refused.of(INPUT, message)
     if request.out is not None:
-        raise Refused([Problem("--out", f"no rows are written for a LightningModule; {how}")])
+        raise Refused.of("--out", f"no rows are written for a LightningModule; {how}")
     work = weights.workload(origin, request.code)
     from engine.lightning.evaluation import evaluate
     from engine.lightning.task import LightningData, LightningModel
@@ -352,9 +352,9 @@ def _free(request: PredictRequest) -> str:
         return STDOUT
     path = Path(request.out if request.out is not None else f"predictions.{request.form}").absolute()
     if path.exists() and not path.is_file():
-        raise Refused([Problem("", f"{path}: is not a regular file; choose another --out, or - for standard output")])
+        raise Refused.of("", f"{path}: is not a regular file; choose another --out, or - for standard output")
     if path.exists() and not request.force:
-        raise Refused([Problem("", f"{path}: exists; choose another --out, or overwrite it with --force")])
+        raise Refused.of("", f"{path}: exists; choose another --out, or overwrite it with --force")
     return str(path)
 
 
@@ -403,9 +403,9 @@ def _unseen(work: Workload, request: PredictRequest) -> Dataset:
             lacking = (
                 f'the task "{name}" has no test split: it does not define test_split(); name a file of examples instead'
             )
-        raise Refused([Problem("--split test" if request.source is None else INPUT, lacking)]) from None
+        raise Refused.of("--split test" if request.source is None else INPUT, lacking) from None
     except IsADirectoryError:
-        raise Refused([Problem(request.what, f'a folder; the task "{name}" reads a file')]) from None
+        raise Refused.of(request.what, f'a folder; the task "{name}" reads a file') from None
     except (OSError, ValueError, BadExample) as error:
         raise _refusal(request.what, error) from error
 
@@ -416,13 +416,13 @@ def _with_labels(work: Workload, labels: Path | None) -> Options:
         return msgspec.structs.replace(work.data, labels_file="" if labels is None else str(labels))
     if labels is not None:
         message = f'the task "{work.config.task}" reads labels from INPUT itself, in the column that training used'
-        raise Refused([Problem("--labels", message)])
+        raise Refused.of("--labels", message)
     return work.data
 
 
 def _refusal(source: str, error: Exception) -> Refused:
     message = str(error) or type(error).__name__
-    return Refused([Problem("", message if source in message else f"{source}: {message}")])
+    return Refused.of("", message if source in message else f"{source}: {message}")
 
 
 def to_numpy(tensors: dict[str, torch.Tensor]) -> Arrays:
@@ -479,7 +479,7 @@ def _fetch(
         return indices, {}
     except (OSError, ValueError, WrongBatch) as error:
         where = f"{request.what}: examples {indices[0]} to {indices[-1]} cannot be read"
-        raise Refused([Problem("", f"{where}: {one_line(error)}")]) from error
+        raise Refused.of("", f"{where}: {one_line(error)}") from error
 
 
 def main(argv: list[str] | None = None) -> int:

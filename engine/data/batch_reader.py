@@ -163,6 +163,11 @@ def check_batch(batch: Any, count: int) -> dict[str, torch.Tensor]:
     return batch
 
 
+def one_example(dataset: Dataset, index: int) -> dict[str, torch.Tensor]:
+    """An example as a batch of one, [1, ...] each. Raises what the dataset raises, and `WrongBatch`."""
+    return check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
+
+
 def _called(value: Any) -> str:
     if isinstance(value, dict):
         return "an empty dict"

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 
-from engine.launch import exits, stores
+from engine.launch import host_watch, stores
 from engine.launch.host_watch import CAUSE_WAIT_S, HostWatch
 from engine.launch.joining import Joined, NotJoined, Patience
 from engine.launch.plan import LaunchPlan
@@ -122,7 +122,7 @@ class Training:
             watch.stop(str(stopped))
         elif returncode != 0 and not self._is_killed:
             plan = self._plan
-            failure = exits.failure_of(plan.run_dir, plan.index, generation, returncode, pid, self._began)
+            failure = host_watch.failure_of(plan.run_dir, plan.index, generation, returncode, pid, self._began)
         if failure is not None:
             # The supervisor reports it now; the training process may be started again.
             self._pipe.send(failure)
@@ -131,7 +131,7 @@ class Training:
     def _may_restart(self, watch: HostWatch) -> bool:
         """Whether a further attempt is wanted, and would not end in the same way."""
         is_final = watch.cause is not None and watch.cause.is_final
-        return self.returncode != 0 and self.returncode not in exits.FINAL_CODES and not is_final
+        return self.returncode != 0 and self.returncode not in host_watch.FINAL_CODES and not is_final
 
     def _send_signal(self, number: int) -> None:
         pid = self._pid

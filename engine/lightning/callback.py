@@ -130,7 +130,9 @@ class LoopCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Runs the step and serves requests."""
-        self._write_layers()
+        if self._layers is not None:
+            self._artifacts.layers(self._layers, self._plan.config.global_batch, self._events.warn)
+            self._layers = None
         given = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
         self._reporter.append(given.get("loss"), given.get("losses"))
         self.position = self.position._replace(batch=self.position.batch + 1, step=self.position.step + 1)
@@ -236,17 +238,6 @@ class LoopCallback(Callback):
             )
             return None
         return reading.avg
-
-    def _write_layers(self) -> None:
-        """Writes the table of layers after the first step was traced."""
-        recorder, self._layers = self._layers, None
-        if recorder is None:
-            return
-        recorder.close()
-        try:
-            self._artifacts.layers(recorder.table(self._plan.config.global_batch))
-        except OSError as error:
-            self._events.warn(f"the table of layers could not be written: {error.strerror}")
 
     def _write_losses(self, ended: Position) -> None:
         """Writes the losses of the epochs; training does not depend on them."""

@@ -13,7 +13,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.lightning import fake_devices
 from engine.lightning.task import LightningData, LightningModel, make_modules
 from tputui.config import RunConfig
@@ -50,7 +50,7 @@ def evaluate(
     """Evaluates the split `valid` or `test`; `load` loads the weights into the module. Raises `Refused`."""
     if split not in STEPS:
         message = f"a LightningModule is evaluated on {' or '.join(STEPS)}, by its own loaders; not on {split}"
-        raise Refused([Problem("--split", message)])
+        raise Refused.of("--split", message)
     fake_devices.offer_nothing()
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     module, datamodule = make_modules(config, data, model)
@@ -68,7 +68,7 @@ def evaluate(
         run(module, datamodule=datamodule, verbose=False)
     except MisconfigurationException as error:
         first = str(error).strip().splitlines()[0]
-        raise Refused([Problem(f"--split {split}", f"it needs {STEPS[split]} and a loader for it: {first}")]) from error
+        raise Refused.of(f"--split {split}", f"it needs {STEPS[split]} and a loader for it: {first}") from error
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
     found = {name: reading.avg for name, reading in logged_meters(logged, split).items()}
     return Evaluated(found, _examples(trainer.val_dataloaders if split == "valid" else trainer.test_dataloaders))

@@ -120,7 +120,7 @@ def _without_effect(config: RunConfig, cls: type[Any]) -> list[Problem]:
 
 def _refuse() -> NoReturn:
     why = "a LightningModule has a loop of its own; load best.pt by its load_from_checkpoint to use it elsewhere"
-    raise Refused([Problem("task", why)])
+    raise Refused.of("task", why)
 
 
 def module_problems(table: str, target: str, arguments: dict[str, Any], offered: Collection[str]) -> list[Problem]:
@@ -137,17 +137,17 @@ def find_class(table: str, target: str) -> type[Any]:
     key, kind = f"{table}.module", KINDS[table]
     module_name, colon, class_name = target.partition(":")
     if not colon:
-        raise _refused(key, f'"{target}" does not name a class; write it as "package.module:Class"')
+        raise Refused.of(key, f'"{target}" does not name a class; write it as "package.module:Class"')
     base = getattr(_package(), kind)
     try:
         cls = getattr(importlib.import_module(module_name), class_name)
     except (Exception, SystemExit) as error:  # It is the user's code, and a script may even end the process.
-        raise NotImported([Problem(key, f'"{target}" cannot be imported: {one_line(error)}')]) from error
+        raise NotImported.of(key, f'"{target}" cannot be imported: {one_line(error)}') from error
     if isinstance(cls, type) and issubclass(cls, base):
         return cls
     other = isinstance(cls, type) and any(parent.__module__.startswith("pytorch_lightning.") for parent in cls.__mro__)
     hint = f"; it derives from pytorch_lightning: import {kind} from lightning.pytorch instead" if other else ""
-    raise _refused(key, f'"{target}" is not a subclass of lightning.pytorch.{kind}{hint}')
+    raise Refused.of(key, f'"{target}" is not a subclass of lightning.pytorch.{kind}{hint}')
 
 
 def argument_problems(table: str, cls: type[Any], arguments: dict[str, Any], offered: Collection[str]) -> list[Problem]:
@@ -196,9 +196,4 @@ def _package() -> Any:
     try:
         return importlib.import_module(f"{PACKAGE}.pytorch")
     except ImportError as error:
-        message = f"Lightning cannot be imported ({error}); pip install 'tputui[lightning]'"
-        raise _refused("task", message) from error
-
-
-def _refused(key: str, message: str) -> Refused:
-    return Refused([Problem(key, message)])
+        raise Refused.of("task", f"Lightning cannot be imported ({error}); pip install 'tputui[lightning]'") from error

@@ -7,6 +7,7 @@ device.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.data.batch_reader import check_batch
+from engine.data.batch_reader import one_example
 from engine.errors import BadExample
+from engine.memory.layer_table import Recorder
 from engine.task import Dataset, Picture, Plan, Task
-from tputui.engine_api import LAYER_TABLE_FILE, LayerTable, encode_layers
+from tputui.engine_api import LAYER_TABLE_FILE, encode_layers
 from tputui.reporting import events as ev
 from tputui.reporting import masked_text, write_file
 
@@ -33,25 +35,36 @@ _CANDIDATES = 4
 
 
 class RunArtifacts:
-    """The files of one run. Every method raises `OSError`."""
+    """The files of one run. Methods raise `OSError`, except `layers`."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, *, are_written: bool = True) -> None:
+        """Of several processes, the first one writes the files; without `are_written`, this one writes none."""
         self._run_dir = run_dir
+        self._are_written = are_written
 
-    def layers(self, table: LayerTable) -> None:
-        """Writes the table of the network's layers as JSON."""
-        content = encode_layers(table)
-        write_file(self._run_dir / LAYER_TABLE_FILE, lambda file: file.write(content))
+    def layers(self, recorder: Recorder, batch: int, warn: Callable[[str], None]) -> None:
+        """Writes the table of the network's layers as JSON, after its first step, of `batch` examples, was traced.
+        Training does not depend on it: an error is a warning."""
+        recorder.close()
+        if not self._are_written:
+            return
+        content = encode_layers(recorder.table(batch))
+        try:
+            write_file(self._run_dir / LAYER_TABLE_FILE, lambda file: file.write(content))
+        except OSError as error:
+            warn(f"the table of layers could not be written: {error.strerror}")
 
     def losses(self, losses: list[tuple[float, float]]) -> None:
         """Writes the mean training and validation losses, given by epoch, as two float64 arrays [epochs]."""
+        if not self._are_written:
+            return
         columns = np.array(losses, dtype=np.float64).reshape(-1, 2).T
         for name, column in zip((TRAIN_LOSSES, VALID_LOSSES), columns, strict=True):
             write_file(self._run_dir / name, partial(np.save, arr=column, allow_pickle=False))
 
     def pictures(self, epoch: int, pictures: list[Picture]) -> list[ev.PictureKept]:
         """Writes the pictures of an epoch as PNG files and returns their paths."""
-        if not pictures:
+        if not pictures or not self._are_written:
             return []
         folder = self._run_dir / PICTURES / f"epoch-{epoch:04d}"
         for part in (folder.parent, folder):
@@ -72,20 +85,6 @@ class RunArtifacts:
         return ev.PictureKept(
             example=picture.example, name=picture.name, path=path.relative_to(self._run_dir).as_posix()
         )
-
-
-class NoArtifacts(RunArtifacts):
-    """Writes nothing: of several processes, the first one writes the files."""
-
-    def layers(self, table: LayerTable) -> None:
-        """Does nothing."""
-
-    def losses(self, losses: list[tuple[float, float]]) -> None:
-        """Does nothing."""
-
-    def pictures(self, epoch: int, pictures: list[Picture]) -> list[ev.PictureKept]:
-        """Returns no paths."""
-        return []
 
 
 def training_examples(plan: Plan, dataset: Dataset) -> list[Picture]:
@@ -117,8 +116,10 @@ def _differing_rows(dataset: Dataset, count: int) -> list[dict[str, torch.Tensor
     for index in candidates:
         if len(different) == count:
             break
-        if (row := _single_row(dataset, index)) is None:
-            continue
+        try:
+            row = one_example(dataset, index)
+        except BadExample:
+            continue  # Training reports it.
         label = next((row[name] for name in ("label", "labels") if name in row), torch.tensor(len(different)))
         if different.setdefault(label.numpy().tobytes(), row) is not row:
             alike.append(row)
@@ -161,14 +162,6 @@ def present_rows(rows: list[int], present: npt.NDArray[np.bool_] | None) -> list
             chosen.append(next((other for other in free if other >= row), free[-1]))
             free.remove(chosen[-1])
     return sorted(chosen)
-
-
-def _single_row(dataset: Dataset, index: int) -> dict[str, torch.Tensor] | None:
-    """An example as a batch of one; None if it cannot be used, which training reports."""
-    try:
-        return check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
-    except BadExample:
-        return None
 
 
 def _safe(text: str) -> str:

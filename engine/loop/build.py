@@ -13,9 +13,9 @@ from engine.checkpoint import checkpoint_store, resume
 from engine.checkpoint.continued import adopt_best, retain_earlier
 from engine.checkpoint.resume import Position
 from engine.data.feed import BatchFeeds
-from engine.errors import Problem, Refused, TooManyBad, Unable
-from engine.loop import network, shared_resume
-from engine.loop.artifacts import NoArtifacts, RunArtifacts, training_examples
+from engine.errors import Refused, TooManyBad, Unable
+from engine.loop import checkpoint_manager, network
+from engine.loop.artifacts import RunArtifacts, training_examples
 from engine.loop.checkpoint_manager import SharedCheckpointStore
 from engine.loop.events import EventEmitter
 from engine.loop.train_step import TrainStep
@@ -77,11 +77,11 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
     """A trainer of the plan. Raises `Refused` if the data or the checkpoint cannot be used."""
     run_dir = context.run_dir
     require_equal_config(plan, cores)
-    resumed, resumed_path = shared_resume.load(context.resume_from, plan, cores) or (None, None)
+    resumed, resumed_path = checkpoint_manager.load(context.resume_from, plan, cores) or (None, None)
     splits = plan.task.load(plan.data, plan.config.seed)
     sizes, expected = (len(splits.train), len(splits.valid)), tuple(plan.sizes)
     if sizes != expected:
-        raise Refused([Problem("task", f"load() returned {sizes} examples, but sizes() returned {expected}")])
+        raise Refused.of("task", f"load() returned {sizes} examples, but sizes() returned {expected}")
     require_equal_data(splits.identity, cores)
     # Before the train step makes its own network, since the task refers to the newest one.
     predicted = advice.emit_prediction(plan, splits.train, context.reporter.emit) if context.telemetry else None
@@ -100,11 +100,11 @@ def trainer(plan: Plan, cores: Strategy, context: RunContext) -> Trainer:
         if cores.is_only
         else SharedCheckpointStore(run_dir, plan, cores, identity)
     )
-    artifacts = RunArtifacts(run_dir) if cores.is_first else NoArtifacts(run_dir)
+    artifacts = RunArtifacts(run_dir, are_written=cores.is_first)
     try:
         feeds = BatchFeeds(plan, splits, cores.own, cores.put, events.example_skipped)
     except TooManyBad as error:
-        raise Refused([Problem("data", str(error))]) from error
+        raise Refused.of("data", str(error)) from error
     events.stage_times, events.loader_threads = feeds.times, feeds.workers
     explain = partial(advice.out_of_memory_page, forecast=predicted)
     built = Trainer(plan, feeds, train_step, events, context.requests, store, artifacts, explain)
@@ -130,16 +130,16 @@ def require_equal_config(plan: Plan, cores: Strategy) -> None:
     if (difference := _difference(values, cores)) is not None:
         host, key, shown = difference
         message = f"host {host} was started with another configuration than host 0: {shown}; use the same on all"
-        raise Refused([Problem(key, message)])
+        raise Refused.of(key, message)
     sizes = {"training examples": plan.sizes.train, "validation examples": plan.sizes.valid}
     if (difference := _difference(sizes, cores)) is not None:
-        raise Refused([Problem("data", f"host {difference.host} has other data than host 0: {difference.shown}")])
+        raise Refused.of("data", f"host {difference.host} has other data than host 0: {difference.shown}")
 
 
 def require_equal_data(identity: Mapping[str, str], cores: Strategy) -> None:
     """Raises `Refused` if parts of the data differ between the hosts. Collective."""
     if (difference := _difference(dict(identity), cores)) is not None:
-        raise Refused([Problem("data", f"host {difference.host} has other data than host 0: {difference.key} differ")])
+        raise Refused.of("data", f"host {difference.host} has other data than host 0: {difference.key} differ")
 
 
 class _Difference(NamedTuple):

@@ -14,8 +14,8 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from engine.data.batch_reader import check_batch
-from engine.errors import BadExample, Problem, Refused, TaskError
+from engine.data.batch_reader import one_example
+from engine.errors import BadExample, Refused, TaskError
 from engine.memory import remat
 from engine.parallel.base import Strategy
 from engine.task import Dataset, Plan, Task
@@ -47,14 +47,14 @@ def materialise(model: nn.Module, task: Task, dataset: Dataset) -> None:
             f"model(): {names} has no shape yet (a lazy layer), and predict() of one example on the CPU, which would "
             f"set it, failed: {one_line(error)}; give the layer its number of inputs"
         )
-        raise Refused([Problem("task", message)]) from error
+        raise Refused.of("task", message) from error
     finally:
         model.train(was_training)
     if left := uninitialized(model):
         message = (
             f"model(): {left[0]} has no shape yet, and predict() does not use it; give the layer its number of inputs"
         )
-        raise Refused([Problem("task", message)])
+        raise Refused.of("task", message)
 
 
 def _readable_example(dataset: Dataset) -> dict[str, torch.Tensor]:
@@ -62,12 +62,8 @@ def _readable_example(dataset: Dataset) -> dict[str, torch.Tensor]:
     last = min(MAX_TRIES, len(dataset)) - 1
     for index in range(last):
         with contextlib.suppress(BadExample):
-            return _example(dataset, index)
-    return _example(dataset, last)
-
-
-def _example(dataset: Dataset, index: int) -> dict[str, torch.Tensor]:
-    return check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
+            return one_example(dataset, index)
+    return one_example(dataset, last)
 
 
 class TieBroken(Exception):

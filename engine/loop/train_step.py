@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from engine.checkpoint.resume import Position
-from engine.errors import Problem, Refused, TaskError
+from engine.errors import Refused, TaskError
 from engine.loop import network
 from engine.loop.optimizer import learning_rate, optimizer, update
 from engine.parallel.base import Strategy
@@ -163,7 +163,7 @@ class TrainStep:
             self.model.load_state_dict(state["model"])
             self._optimizer.load_state_dict(saved)
         except (RuntimeError, ValueError) as error:
-            raise Refused([Problem("task", f"the checkpoint contains another network: {error}")]) from error
+            raise Refused.of("task", f"the checkpoint contains another network: {error}") from error
         torch.set_rng_state(state["rng"])
 
     def _seed(self, step: int) -> None:

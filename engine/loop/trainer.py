@@ -169,7 +169,11 @@ class Trainer:
                     outcomes = self._train_step.step(batch.tensors, self.position, self._reduce_gradients)
                     self.reporter.append(outcomes, batch, self._train_step.take_gradient_norm())
                     del outcomes
-                self._write_layers()
+                if self._layers is not None:
+                    # Before its compilation, which may take long.
+                    batch_size = self._plan.config.batch_per_core * self._strategy.traced
+                    self._artifacts.layers(self._layers, batch_size, self.events.warn)
+                    self._layers = None
                 at = self.position._replace(batch=self.position.batch + 1, step=self.position.step + 1)
                 self.reporter.run("step" if self._plan.updates(at.batch - 1) else "accumulate", at)
                 self.position = at
@@ -225,18 +229,6 @@ class Trainer:
         self._write_artifacts(ended, result)
         if saved is not None:
             self._manager.acknowledge(requests, saved, self.position)
-
-    def _write_layers(self) -> None:
-        """Writes the table of layers after the first step was traced, before its compilation, which may take long."""
-        recorder, self._layers = self._layers, None
-        if recorder is None:
-            return
-        recorder.close()
-        size = self._plan.config.batch_per_core * self._strategy.traced
-        try:
-            self._artifacts.layers(recorder.table(size))
-        except OSError as error:
-            self.events.warn(f"the table of layers could not be written: {error.strerror}")
 
     def _write_artifacts(self, ended: Position, result: EvalResult) -> None:
         """Writes losses and pictures; training does not depend on them."""

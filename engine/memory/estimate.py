@@ -12,13 +12,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.data.batch_reader import WrongBatch, check_batch
-from engine.errors import BadExample, Problem, Refused
+from engine.data.batch_reader import WrongBatch, one_example
+from engine.errors import BadExample, Refused
 from engine.memory import remat
 from engine.task import MAX_REPORT_STEPS, Dataset, Plan
 from tputui.reporting import one_line
@@ -93,12 +92,12 @@ def shapes(dataset: Dataset) -> Shapes:
     why = "there is no training example"
     for index in range(min(TRIES, len(dataset))):
         try:
-            batch = check_batch(dataset.fetch(np.array([index], dtype=np.int64)), 1)
+            batch = one_example(dataset, index)
         except BadExample as error:
             why = str(error)
             continue
         except WrongBatch as error:
-            raise Refused([Problem("task", f"load(): the training dataset's {error}")]) from error
+            raise Refused.of("task", f"load(): the training dataset's {error}") from error
         except Exception as error:  # The task's own code; training reports the error in full.
             raise Unpredictable(f"training example {index} cannot be read: {one_line(error)}") from error
         return {name: TensorShape(tuple(value.shape[1:]), value.dtype) for name, value in batch.items()}

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.task import Task
 
 KEY = "device.rematerialise"
@@ -44,7 +44,7 @@ def blocks(task: Task, model: nn.Module) -> list[RecomputedBlock]:
         return list(_within(model, ""))
     names = {module: name for name, module in model.named_modules()}
     if not all(isinstance(module, nn.Module) and module in names for module in chosen):
-        raise Refused([Problem("task", "blocks() returned a module that is not part of the network")])
+        raise Refused.of("task", "blocks() returned a module that is not part of the network")
     return [(names[module], module, []) for module in chosen]
 
 
@@ -96,7 +96,7 @@ class _Recomputed:
             f"the block {self._name} returns {type(result).__name__}, but only tensors can be recomputed; "
             "name other blocks in the task's blocks(), or leave the key out"
         )
-        raise Refused([Problem(KEY, message)])
+        raise Refused.of(KEY, message)
 
     @contextlib.contextmanager
     def _unrecorded(self) -> Iterator[None]:

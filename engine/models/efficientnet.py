@@ -13,7 +13,7 @@ from torch import nn
 from torchvision.models.efficientnet import EfficientNet as Layers
 from torchvision.models.efficientnet import MBConvConfig
 
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 
 # Tan and Le 2019: expansion, kernel, stride, input channels, output channels, layers of the stages of b0.
 STAGES = (
@@ -72,7 +72,7 @@ class EfficientNet(Layers):  # type: ignore[misc]  # torchvision ships no types
         """
         scale = SCALES.get(name)
         if scale is None:
-            raise Refused([Problem("model", f'there is no EfficientNet "{name}"; there are {", ".join(SCALES)}')])
+            raise Refused.of("model", f'there is no EfficientNet "{name}"; there are {", ".join(SCALES)}')
         stages = [
             MBConvConfig(*stage, width_mult=scale.width * width, depth_mult=scale.depth * depth) for stage in STAGES
         ]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 
 STRIDE = 32
 """Downsampling factor of the last stage."""
@@ -88,7 +88,7 @@ class Encoder(nn.Module):
         super().__init__()
         layout = LAYOUTS.get(name)
         if layout is None:
-            raise Refused([Problem("model", f'there is no ResNet "{name}"; there are {", ".join(LAYOUTS)}')])
+            raise Refused.of("model", f'there is no ResNet "{name}"; there are {", ".join(LAYOUTS)}')
         kind = Bottleneck if layout.bottleneck else Block
         self.channels = [width, *(width * 2**stage * kind.expansion for stage in range(4))]
         self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)

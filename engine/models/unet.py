@@ -83,7 +83,7 @@ def check_sides(height: int, width: int) -> None:
     if height % STRIDE or width % STRIDE or not height or not width:
         fits = [max(STRIDE, round(side / STRIDE) * STRIDE) for side in (height, width)]
         message = f"images of {height} x {width} pixels do not fit the U-Net, whose sides are multiples of {STRIDE}; "
-        raise Refused([Problem("data", f"{message}resize or pad them to {fits[0]} x {fits[1]}")])
+        raise Refused.of("data", f"{message}resize or pad them to {fits[0]} x {fits[1]}")
 
 
 def _conv(inputs: int, outputs: int) -> list[nn.Module]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from engine import torch_file
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from tputui.engine_api import expanded
 
 KEY = "model.weights"
@@ -59,7 +59,7 @@ def load(model: nn.Module, path: str | Path, head: str, key: str = KEY) -> None:
         if names
     ]
     if parts:
-        raise Refused([Problem(key, f"the weights in {path} are of another network: they {', and '.join(parts)}")])
+        raise Refused.of(key, f"the weights in {path} are of another network: they {', and '.join(parts)}")
     model.load_state_dict(kept, strict=False)
 
 
@@ -78,10 +78,10 @@ def _read(path: str | Path, key: str) -> tuple[State, bool]:
     try:
         content: Any = torch_file.read(expanded(path))
     except OSError as error:
-        raise Refused([Problem(key, f"{path} cannot be read: {error.strerror or error}")]) from error
+        raise Refused.of(key, f"{path} cannot be read: {error.strerror or error}") from error
     except torch_file.UnreadableFile as error:
         message = f"{path} is not a weights file of torch.save: {error}; save the network's state_dict()"
-        raise Refused([Problem(key, message)]) from error
+        raise Refused.of(key, message) from error
     from_run = isinstance(content, dict) and isinstance(content.get("learner"), dict)
     if from_run:
         # Lightning's own state is stored beside an empty state_dict.
@@ -94,7 +94,7 @@ def _read(path: str | Path, key: str) -> tuple[State, bool]:
         or not content
         or not all(isinstance(value, torch.Tensor) for value in content.values())
     ):
-        raise Refused([Problem(key, f"{path} has no named weights; save the network's state_dict()")])
+        raise Refused.of(key, f"{path} has no named weights; save the network's state_dict()")
     return content, from_run
 
 

@@ -15,7 +15,7 @@ from engine import scores
 from engine.data import sources
 from engine.data.options import SourceOptions
 from engine.data.rows import Ints, Rows
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.task import Sizes, Task
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Labelled(Task):
         """Sizes of the splits. Raises `Refused` if there is no label column, or an option does not fit the kind of
         labels."""
         if not data.label:
-            raise Refused([Problem("data.label", "no column is named, so there is nothing to predict")])
+            raise Refused.of("data.label", "no column is named, so there is nothing to predict")
         if self._numbers and getattr(data, "balanced", False):
-            raise Refused([Problem("data.balanced", "float labels cannot be balanced; remove it")])
+            raise Refused.of("data.balanced", "float labels cannot be balanced; remove it")
         return sources.sizes(data, seed)
 
     def num_folds(self, data: SourceOptions) -> int:

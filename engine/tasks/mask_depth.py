@@ -107,7 +107,7 @@ class MaskDepth(Task):
 
         check_sides(*data.size)
         if not any(options.mask_losses.values()) and not any(options.depth_losses.values()):
-            raise Refused([Problem("model", "every weight in mask_losses and depth_losses is 0: nothing is learned")])
+            raise Refused.of("model", "every weight in mask_losses and depth_losses is 0: nothing is learned")
         self._options, self._data = options, data
         net = UNet(options.encoder, options.width)
         if options.weights:

@@ -16,7 +16,7 @@ from engine import scores
 from engine.data import text
 from engine.data.options import SourceOptions, TextData
 from engine.data.text import Vocabulary
-from engine.errors import Problem, Refused
+from engine.errors import Refused
 from engine.task import Dataset, Options, Sizes, Splits
 from engine.tasks.labelled import Labelled
 
@@ -67,9 +67,9 @@ class Sentiment(Labelled):
         """Sizes of the splits in the table."""
         assert isinstance(data, SentimentData)
         if self._binary and not isinstance(data.label, str):
-            raise Refused([Problem("data.label", "the label of a sentiment is binary: name one column of 0 and 1")])
+            raise Refused.of("data.label", "the label of a sentiment is binary: name one column of 0 and 1")
         if data.pad != "right":
-            raise Refused([Problem("data.pad", "the LSTM needs padding on the right")])
+            raise Refused.of("data.pad", "the LSTM needs padding on the right")
         return super().sizes(data, seed)
 
     def load(self, data: SentimentData, seed: int) -> Splits:

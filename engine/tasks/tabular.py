@@ -60,7 +60,7 @@ class Tabular(Labelled):
         assert isinstance(data, TabularData)
         if not data.source.lower().endswith((file_readers.SUFFIX, *SUFFIXES)):
             message = f"name a table ({', '.join(SUFFIXES)}) or a .npy file of features, [rows, features]"
-            raise Refused([Problem("data.source", message)])
+            raise Refused.of("data.source", message)
         wrong = ("features",) if data.is_array else ("labels_file", "groups_file")
         where = "a .npy file has no columns" if data.is_array else "a table has columns: name them by label and group"
         if problems := [Problem(f"data.{key}", f"{where}; remove it") for key in wrong if getattr(data, key)]:

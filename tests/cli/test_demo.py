@@ -12,7 +12,7 @@ import pytest
 from tests.cli.helpers import one_sentence, tputui
 from tests.cli.test_base_install import HIDDEN
 from tests.ui.driving import AppPilot, drive, text, until
-from tputui.cli.demo import DEMOS, RECORDINGS, played
+from tputui.cli.replay import DEMOS, RECORDINGS, played
 from tputui.diagnosis.diagnose import diagnose
 from tputui.session import session
 from tputui.state.snapshot import Snapshot

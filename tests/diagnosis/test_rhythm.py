@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.diagnosis import runs
 from tests.recorded import T0
 from tputui.diagnosis.diagnose import diagnose
-from tputui.diagnosis.period import period_of
+from tputui.diagnosis.rhythm_rules import period_of
 from tputui.diagnosis.verdict import Verdict
 from tputui.telemetry import events as ev
 from tputui.telemetry import float_blocks

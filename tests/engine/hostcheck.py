@@ -35,7 +35,7 @@ def on_hosts(work: Callable[[HostPlace], Any], num_hosts: int = NUM_HOSTS, absen
     def run(index: int) -> None:
         try:
             results[index] = work(
-                HostPlace(index=index, num_hosts=num_hosts, master_addr="127.0.0.1", master_port=port, rank=index)
+                HostPlace(index=index, num_hosts=num_hosts, master_addr="127.0.0.1", master_port=port)
             )
         except (PeerLost, Unable) as error:
             results[index] = f"{type(error).__name__}: {error}"

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from engine import run_plan
-from engine.checkpoint import atomic_write, checkpoint_store, checksums, resume
+from engine.checkpoint import checkpoint_files, checkpoint_store, resume
 from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from engine.checkpoint.continued import retain_earlier
 from engine.checkpoint.resume import Checkpoint, Position
@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 def names(tmp_path: Path) -> set[str]:
-    return {path.name for path in (tmp_path / "checkpoints").iterdir()} - {checksums.NAME}
+    return {path.name for path in (tmp_path / "checkpoints").iterdir()} - {checkpoint_files.DIGESTS_NAME}
 
 
 def test_checkpoint_round_trips(store: CheckpointStore, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_best_weights_are_copied_without_hard_links(tmp_path: Path) -> None:
     path = tmp_path / "best.pt"
     path.write_bytes(b"weights")
     with tempfile.TemporaryDirectory(dir=elsewhere) as there:
-        atomic_write.duplicate(path, Path(there) / "best.pt")
+        checkpoint_files.duplicate(path, Path(there) / "best.pt")
         assert (Path(there) / "best.pt").read_bytes() == b"weights"
         assert [name.name for name in Path(there).iterdir()] == ["best.pt"]
 
@@ -379,7 +379,7 @@ def test_checkpoint_is_private_under_any_umask(
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "checkpoints").iterdir()}
-    assert modes == dict.fromkeys(("step-00000001.pt", "last.pt", "best.pt", checksums.NAME), 0o600)
+    assert modes == dict.fromkeys(("step-00000001.pt", "last.pt", "best.pt", checkpoint_files.DIGESTS_NAME), 0o600)
 
 
 def test_reading_options_may_change_on_resume(tmp_path: Path) -> None:

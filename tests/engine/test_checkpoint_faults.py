@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import checkpoint_store, checksums, continued
+from engine.checkpoint import checkpoint_files, checkpoint_store, continued
 from engine.checkpoint.checkpoint_store import CheckpointStore, SaveFailed
 from engine.errors import Refused
 from tests import forked
@@ -60,11 +60,11 @@ def broken_fsync(spoil: object) -> object:
 def test_digest_list_is_readable_by_sha256sum(store: CheckpointStore, tmp_path: Path) -> None:
     for step in range(1, 6):
         saved = store.save(at_step(step), periodic=True, best=step == 2)
-    command = ["sha256sum", "--check", "--strict", checksums.NAME]
+    command = ["sha256sum", "--check", "--strict", checkpoint_files.DIGESTS_NAME]
     done = subprocess.run(command, cwd=tmp_path / "checkpoints", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {line.partition(":")[0] for line in done.stdout.splitlines()} == names(tmp_path)
-    assert saved.sha256 == checksums.digest_of(tmp_path / saved.path)
+    assert saved.sha256 == checkpoint_files.digest_of(tmp_path / saved.path)
 
 
 def test_read_back_mismatch_rejects_the_checkpoint(
@@ -138,15 +138,15 @@ def test_checkpoint_replaced_during_read_is_not_damaged(
 ) -> None:
     store = CheckpointStore(tmp_path, planned("checkpoint.keep=1"))
     store.save(at_step(1), periodic=True, best=True)
-    best, read, later = tmp_path / "checkpoints" / "best.pt", checksums.read, iter((2, 3))
+    best, read, later = tmp_path / "checkpoints" / "best.pt", checkpoint_files.read_digests, iter((2, 3))
 
-    def read_late(folder: Path) -> set[checksums.FileDigest]:
+    def read_late(folder: Path) -> set[checkpoint_files.FileDigest]:
         for step in later:
             store.save(at_step(step), periodic=True, best=True)
         return read(folder)
 
-    monkeypatch.setattr(checksums, "read", read_late)
-    assert checksums.verified_digest(best) == checksums.digest_of(best)
+    monkeypatch.setattr(checkpoint_files, "read_digests", read_late)
+    assert checkpoint_files.verified_digest(best) == checkpoint_files.digest_of(best)
     assert checkpoint_store.load(best, planned()).position.step == 3
 
 
@@ -163,7 +163,7 @@ def test_damaged_best_checkpoint_is_not_taken_over(store: CheckpointStore, tmp_p
 
 def test_checkpoint_without_digest_is_read(store: CheckpointStore, tmp_path: Path) -> None:
     saved = store.save(at_step(1), periodic=True, best=True)
-    (tmp_path / "checkpoints" / checksums.NAME).unlink()
+    (tmp_path / "checkpoints" / checkpoint_files.DIGESTS_NAME).unlink()
     assert checkpoint_store.load(tmp_path / saved.path, planned()).position.step == 1
 
 
@@ -248,7 +248,7 @@ def test_full_disk_rejects_request_and_next_one_succeeds(small_disk: Path) -> No
         refused = run.wait_for(ev.RequestRefused)
         assert "No space left on device" in refused.why
         assert "could not be written" in refused.why
-        assert checksums.verified_digest(disk / "last.pt")
+        assert checkpoint_files.verified_digest(disk / "last.pt")
         assert torch.load(disk / "last.pt", weights_only=True)["position"]["step"] >= saved.step
         assert not list(disk.glob(".*"))
         (disk / "filler").unlink()
@@ -258,7 +258,7 @@ def test_full_disk_rejects_request_and_next_one_succeeds(small_disk: Path) -> No
     finally:
         run.stop_if_alive()
     assert [event.kind for event in applied] == ["checkpoint", "stop"]
-    assert checksums.verified_digest(disk / "last.pt")
+    assert checkpoint_files.verified_digest(disk / "last.pt")
 
 
 @pytest.mark.xla

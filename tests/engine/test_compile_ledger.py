@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from engine.xla.compile_ledger import AT_SYNC, EXCESS_STEPS, CompileLedger, TraceActivity
+from engine.xla.runtime_counters import AT_SYNC, EXCESS_STEPS, CompileLedger, TraceActivity
 from tputui.observers.sinks import ResettableTotal
 
 WARM_UP = {"step": 2, "evaluate": 2}

@@ -12,7 +12,7 @@ CONTRACT = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_P
 
 def test_a_place_is_read_from_the_variables_of_torchrun() -> None:
     place = read_place({**CONTRACT, "TORCHELASTIC_RESTART_COUNT": "1"}, 2, 4)
-    assert place == HostPlace(index=2, num_hosts=4, master_addr="10.0.0.1", master_port=29500, generation=1, rank=2)
+    assert place == HostPlace(index=2, num_hosts=4, master_addr="10.0.0.1", master_port=29500, generation=1)
     assert not place.is_first
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import checksums
+from engine.checkpoint import checkpoint_files
 from tests.deadline import DEADLINE_S
 from tests.engine.test_failures import Watched
 from tests.engine.workers import make
@@ -75,7 +75,7 @@ class Held(Watched):
     def last(self) -> dict[str, int]:
         """Position of the last checkpoint, which must be the one that was saved."""
         path = self.dir / "checkpoints" / "last.pt"
-        checksums.verified_digest(path)
+        checkpoint_files.verified_digest(path)
         position: dict[str, int] = torch.load(path, weights_only=True)["position"]
         assert not list(path.parent.glob(".*"))
         return position

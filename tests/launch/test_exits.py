@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import PEER_LOST
-from engine.launch.exits import failure_of, lost_host
+from engine.launch.host_watch import failure_of, lost_host
 from tputui.exit_codes import ExitCode
 from tputui.telemetry import events as ev
 from tputui.telemetry.reporter import Reporter

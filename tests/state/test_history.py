@@ -13,8 +13,7 @@ from tests.diagnosis.runs import compiled
 from tests.recorded import STEP_S, T0, opened, reading, supervisor_events, worker_events
 from tests.state.test_snapshot_builder import around, of, run_until, seen
 from tputui.state.chart_data import MemoryPoint, ThroughputView
-from tputui.state.combined_history import combined_memory
-from tputui.state.history import eta_s
+from tputui.state.history import combined_memory, eta_s
 from tputui.state.reducer import RunState
 from tputui.state.snapshot import Snapshot
 from tputui.state.state_struct import POINTS_MAX, Downsampled

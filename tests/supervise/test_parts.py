@@ -14,9 +14,9 @@ import pytest
 from tputui.exit_codes import ExitCode
 from tputui.supervise import log_tail
 from tputui.supervise.escalation import Escalation, Timing
-from tputui.supervise.host_metrics import CHILDREN_INTERVAL_S, HostSampler
 from tputui.supervise.log_tail import LAST_LINES, LINE_CHARS_MAX, LINES_MAX, READ_BYTES, UPDATES_MAX, LogTail
-from tputui.supervise.outcome import RunEnding, WorkerEnd, run_ending
+from tputui.supervise.machine import CHILDREN_INTERVAL_S, HostSampler
+from tputui.supervise.outcome import WorkerEnd, run_ending
 from tputui.telemetry import events as ev
 
 TIMING = Timing(sigterm_grace_s=20, kill_after_s=10)
@@ -79,7 +79,8 @@ def _trained(outcome: ev.Outcome, reason: str) -> ev.TrainingEnded:
 def test_worker_report_counts_even_if_it_crashed_later() -> None:
     ending = run_ending(_end(-signal.SIGSEGV), _trained("done", "3 epochs trained"), None, [])
 
-    assert ending == RunEnding("done", ExitCode.DONE, "3 epochs trained (its process then ended by signal SIGSEGV)")
+    assert (ending.outcome, ending.exit_code) == ("done", ExitCode.DONE)
+    assert ending.reason == "3 epochs trained (its process then ended by signal SIGSEGV)"
 
 
 def test_exit_code_0_without_end_report_is_a_failure() -> None:

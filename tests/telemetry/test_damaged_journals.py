@@ -294,7 +294,7 @@ import os, sys
 from pathlib import Path
 import encodings.idna
 from tputui.session import session
-from tputui.cli import requests as cli_requests, check, repair, show
+from tputui.cli import requests as cli_requests, check, show
 from tputui.cli.main import main
 from tputui.supervise import __main__ as supervise, supervisor
 from tputui.telemetry import requests

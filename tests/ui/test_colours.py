@@ -10,8 +10,7 @@ from rich.color_triplet import ColorTriplet
 from textual.color import Color
 from textual.theme import Theme
 
-from tputui.ui.terminal.colours import nearest
-from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT
+from tputui.ui.terminal.themes import COLOUR_BLIND, DARK, LIGHT, nearest
 
 GREYS = range(232, 256)
 

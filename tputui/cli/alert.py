@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if target.kind == "bell":
         if not sys.stdout.isatty():
             raise CommandError(ExitCode.UNANSWERED, "not delivered to bell: stdout is not a terminal")
-        sys.stdout.write(notification("tputui", "test alert", os.environ))
+        sys.stdout.write(notification("test alert", os.environ))
         say("sent to this terminal; whether it rings or shows a notification is a setting of the terminal")
         return ExitCode.DONE
     message = AlertMessage(

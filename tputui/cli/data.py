@@ -14,7 +14,7 @@ import msgspec
 
 from tputui import data_sets
 from tputui import formatting as fmt
-from tputui.cli.console import CommandError, UsageError, narrate, say, say_json
+from tputui.cli.console import GAP, CommandError, UsageError, narrate, say, say_json, table_lines
 from tputui.cli.parser import Command, Parser, exit_codes, nearest
 from tputui.data_sets import DataSet
 from tputui.exit_codes import ExitCode
@@ -71,27 +71,25 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 def table(sets: Mapping[str, DataSet], folders: Mapping[str, Path | None]) -> list[str]:
     """The lines of the table: a row per data set, followed by its packages, licence and folder."""
-    heads = ("name", "examples", "download", "description")
     rows = [
-        (name, f"{data_set.num_examples:,}", fmt.size(data_set.download_bytes), data_set.what)
-        for name, data_set in sets.items()
+        ("name", "examples", "download", "description"),
+        *(
+            (name, f"{entry.num_examples:,}", fmt.size(entry.download_bytes), entry.what)
+            for name, entry in sets.items()
+        ),
     ]
-    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(3)]
-    lines = [_line(heads, widths)]
-    for (name, entry), row in zip(sets.items(), rows, strict=True):
+    head, *of_sets = table_lines(rows, right=(1, 2))
+    indent = " " * (max(len(row[0]) for row in rows) + len(GAP))
+    lines = [head]
+    for (name, entry), line in zip(sets.items(), of_sets, strict=True):
         folder = folders[name]
         below = (
             f"from {', '.join(f'{package.manager} {package.spec}' for package in entry.packages)}",
             f"licence: {entry.licence}",
             f"downloaded: {folder / entry.table}" if folder else f"not downloaded; tputui data fetch {name}",
         )
-        lines += [_line(row, widths), *(f"{' ' * (widths[0] + 2)}{line}" for line in below)]
+        lines += [line, *(indent + text for text in below)]
     return lines
-
-
-def _line(cells: tuple[str, str, str, str], widths: list[int]) -> str:
-    name, examples, download, description = cells
-    return f"{name:<{widths[0]}}  {examples:>{widths[1]}}  {download:>{widths[2]}}  {description}"
 
 
 def _fetch(sets: Mapping[str, DataSet], name: str, to: str | None, as_json: bool) -> ExitCode:

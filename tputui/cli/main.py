@@ -69,7 +69,14 @@ COMMANDS: dict[str, str] = {
 GROUP = "tputui.commands"
 """Entry points of other packages: name of the command, and a mapping of such names to `Command`s, as in our modules."""
 
-MODULES = {"stop": "requests", "checkpoint": "requests", "stacks": "requests", "try": "trial"}
+MODULES = {
+    "demo": "replay",
+    "repair": "check",
+    "stop": "requests",
+    "checkpoint": "requests",
+    "stacks": "requests",
+    "try": "trial",
+}
 """Modules of the commands that have no module of their own name."""
 
 OTHER_NAMES = {

@@ -112,7 +112,7 @@ def watch(
 
     def on_alert(alert: AlertRaised) -> None:
         if alert.bell and not args.json and is_fresh(alert.t, time.time()) and sys.stdout.isatty():
-            sys.stdout.write(notification("tputui", alert.text, os.environ))
+            sys.stdout.write(notification(alert.text, os.environ))
             sys.stdout.flush()
 
     try:

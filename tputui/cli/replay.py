@@ -1,18 +1,27 @@
-"""`tputui replay`: plays back a recorded run."""
+"""`tputui replay` plays back a recorded run; `tputui demo` plays those that the package contains.
+
+Needs no torch and writes nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
+from contextlib import closing
 from pathlib import Path
 
 from tputui.cli import open_run
 from tputui.cli.arguments import TIME_FORMS, add_run_argument, local_time, parent_of, parse_time, unix_time
-from tputui.cli.console import UsageError, say, say_json
+from tputui.cli.console import UsageError, narrate, say, say_json
 from tputui.cli.foreign_logs import RUN_OR_LOG, RunOrLog
 from tputui.cli.parser import Command, Parser, exit_codes, speed
 from tputui.exit_codes import ExitCode
 from tputui.session import session
+from tputui.session.player import SPEEDS
+from tputui.telemetry import run_labels, rundir
+from tputui.telemetry.events import StepsRecorded
+from tputui.telemetry.merge import events_of, open_tail
 from tputui.text import show_page
 from tputui.text.lines import follow
 
@@ -76,4 +85,86 @@ def _print_once(run_dir: Path, t: float | None, *, as_json: bool) -> None:
         say(show_page.moment_text(snapshot, local_time).rstrip("\n"))
 
 
-COMMANDS = {"replay": Command(DESCRIPTION, EXIT_CODES, add_arguments, run)}
+RECORDINGS = Path(__file__).resolve().parent.parent / "recordings"
+"""The folder of the runs, of which a script makes each again: `python -m benchmarks.demo`."""
+DEMOS = {
+    "training": "digits on 8 virtual CPU cores: the loss of each core (1), epochs (4), recompiles (5) and "
+    "what they cost (W), pictures (p), and core 5, which was made slow on purpose",
+    "failure": "a training that failed by an error planted in its task: the failure panel (0) "
+    "and the end of the log (7)",
+    "synthetic-pod": "64 hosts with 512 cores: the map of hosts (h), a slow host, a restart, a NaN. A simulation wrote "
+    "it; nothing of it was measured",
+}
+"""What each recording shows, with the keys of the screen."""
+PLAYED_S = 90.0
+"""The longest time that the steps of a recording take at the default speed ..."""
+SPEED_LEAST = 1.0
+"""... which is this at least."""
+LEAD_S = 2.0
+"""Seconds of the viewer that are played before the first step. Importing torch and compiling take far longer."""
+NEXT = "`tputui run -- python train.py` watches a script of yours, `tputui demo --help` describes the recordings"
+
+_WIDTH = max(map(len, DEMOS))
+DEMO_DESCRIPTION = """Plays recorded runs that tputui contains, to try all screens: in a terminal the list of the runs,
+of which Enter plays one from shortly before its first step, or the run NAME. With --no-ui it prints a line per event.
+It needs no torch, and nothing is written to your runs."""
+DEMO_EXIT_CODES = (
+    "recordings:\n"
+    + "\n".join(
+        textwrap.fill(text, 78, initial_indent=f"  {name:<{_WIDTH}}  ", subsequent_indent=" " * (_WIDTH + 4))
+        for name, text in DEMOS.items()
+    )
+    + "\n\n"
+    + exit_codes(DONE="played, or left", USAGE="no such recording")
+)
+
+
+def add_demo_arguments(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", choices=tuple(DEMOS), help="the recording to play")
+    parser.add_option("--speed", type=speed, metavar="N", help="playback speed (default on the screen: by its length)")
+    open_run.add_view_options(parser)
+
+
+def run_demo(args: argparse.Namespace) -> ExitCode:
+    """Plays a recording, or lists all."""
+    screen = open_run.wants_screen(no_ui=args.no_ui or args.quiet, as_json=args.json)
+    if args.json and args.name is None:
+        raise UsageError(f"demo: --json prints the events of one recording: {', '.join(DEMOS)}")
+    if not screen and args.name is None:
+        say("\n".join(f"{name:<{_WIDTH}}  {run_labels.read(RECORDINGS / name).note}" for name in DEMOS))
+        return ExitCode.DONE
+    if not screen:
+        return run(argparse.Namespace(**vars(args), run=str(RECORDINGS / args.name), at=None, once=False))
+    from tputui.ui.app import run_list, run_monitor
+
+    options = open_run.view_options(args)
+    if args.name is None:
+        run_list(RECORDINGS, read_only=True, replay=lambda run_dir: played(run_dir, args.speed), options=options)
+    else:
+        run_dir = RECORDINGS / args.name
+        run_monitor(lambda: played(run_dir, args.speed), run_dir, read_only=True, options=options)
+    narrate(NEXT)
+    return ExitCode.DONE
+
+
+def played(run_dir: Path, chosen_speed: float | None = None) -> session.Session:
+    """Plays a recording from shortly before its first step, by default within about `PLAYED_S`."""
+    source = session.Session.replay(run_dir)
+    first_step_t = _first_step_t(run_dir)
+    least = max((source.player.end - first_step_t) / PLAYED_S, SPEED_LEAST)
+    chosen = chosen_speed or next((each for each in SPEEDS if each >= least), SPEEDS[-1])
+    source.player.set_speed(chosen)
+    source.player.seek(first_step_t - LEAD_S * chosen)
+    return source
+
+
+def _first_step_t(run_dir: Path) -> float:
+    # Of one journal, since reading all of a pod takes a second.
+    with closing(open_tail(dict(rundir.journal_paths(run_dir))["worker-0"])) as tail:
+        return next(numbered.event.t for numbered in events_of(tail) if isinstance(numbered.event, StepsRecorded))
+
+
+COMMANDS = {
+    "replay": Command(DESCRIPTION, EXIT_CODES, add_arguments, run),
+    "demo": Command(DEMO_DESCRIPTION, DEMO_EXIT_CODES, add_demo_arguments, run_demo),
+}

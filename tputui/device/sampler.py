@@ -16,8 +16,7 @@ from typing import Any
 
 from tputui import environment
 from tputui.device import service
-from tputui.device.messages import DeviceReading
-from tputui.device.service import DEADLINE_S, METRICS, Metrics, RuntimeService, ServiceError
+from tputui.device.service import DEADLINE_S, METRICS, DeviceReading, Metrics, RuntimeService, ServiceError
 from tputui.telemetry.events import (
     CoreSample,
     CoreState,

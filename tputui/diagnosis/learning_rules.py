@@ -1,7 +1,7 @@
 """Rules about learning: why the loss does not fall, or falls where it should not, from the curves of a run alone.
 
 Every threshold is a number of standard errors of a noise that is estimated from the curve, or has its source beside it.
-A rule that needs more values gives no answer, see `coverage`.
+A rule that needs more values gives no answer, see `diagnose`.
 """
 
 from __future__ import annotations

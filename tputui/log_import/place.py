@@ -22,7 +22,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -200,7 +200,7 @@ many times that on a busy machine."""
 LINE_BYTES_MAX = 1 << 20
 
 
-class OpenedLog:
+class OpenedLog(ChildProcess):
     """A log that is being read into a run directory, or was."""
 
     def __init__(self, log: Path, *, follow: bool = False, cancelled: threading.Event | None = None) -> None:
@@ -209,36 +209,17 @@ class OpenedLog:
         Raises `UnknownLog`, whose message is a sentence for the user, also if the log or the cache cannot be used, and
         `Cancelled` if `cancelled` is set while it waits.
         """
-        argv = [*([FOLLOW] if follow else []), str(log)]
-        env = spawn.environment(os.environ)
-        self._process = ChildProcess("tputui.log_import", argv, env, line_bytes_max=LINE_BYTES_MAX, close_s=CLOSE_S)
-        try:
-            self.run_dir = self._await_run_dir(log, cancelled)
-        except BaseException:
-            self.close()
-            raise
+        self._log = log
+        argv, env = [*([FOLLOW] if follow else []), str(log)], spawn.environment(os.environ)
+        super().__init__("tputui.log_import", argv, env, cancelled, line_bytes_max=LINE_BYTES_MAX, close_s=CLOSE_S)
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the log was read to its end; returns whether it was within the time."""
-        return self._process.wait(timeout_s)
-
-    def close(self) -> None:
-        """Ends the process; what was read so far stays."""
-        self._process.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _await_run_dir(self, log: Path, cancelled: threading.Event | None) -> Path:
-        line = self._process.line(cancelled=cancelled)
+    def run_dir_in(self, line: bytes | None) -> Path:
+        """Raises `UnknownLog`."""
         try:
             reply = json.loads(line or b"")
         except ValueError:
-            why = self._process.last_words() or "the process that reads it ended"
-            raise UnknownLog(f"{log}: cannot be imported: {why}") from None
+            why = self.last_words() or "the process that reads it ended"
+            raise UnknownLog(f"{self._log}: cannot be imported: {why}") from None
         if "error" in reply:
             raise UnknownLog(str(reply["error"]))
         return Path(reply["run_dir"])

@@ -162,9 +162,9 @@ def current() -> Run | None:
     return run if run is not None and run.is_active else None
 
 
-def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+def is_disabled() -> bool:
     """Whether the user disabled reporting."""
-    return environ.get(DISABLED_VARIABLE, "") not in ("", "0")
+    return os.environ.get(DISABLED_VARIABLE, "") not in ("", "0")
 
 
 def _start(

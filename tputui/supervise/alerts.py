@@ -43,6 +43,7 @@ from tputui.state.liveness import Liveness, assess
 from tputui.state.run_condition import ENDED
 from tputui.state.snapshot import Snapshot
 from tputui.state.snapshot_builder import ViewerContext, at_later_moment, build_snapshot
+from tputui.supervise.escalation import STALL_MIN_S
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import redaction
@@ -325,8 +326,6 @@ CHECK_S = 1.0
 """Seconds between two evaluations."""
 REARM_S = 60.0
 """Seconds for which a condition must be false before it may raise another alert."""
-STALL_MIN_S = 3.0
-"""A shorter stall raises no alert: the clock of the host may have jumped."""
 END_S = 10.0
 """Longest time for deliveries at the end of the run ..."""
 END_TERMINATED_S = 2.0
@@ -429,9 +428,7 @@ class Alerts:
         self._report(self._delivery.finish(END_TERMINATED_S if terminated else END_S))
 
     def _liveness(self, now: float, tick: float, silence: str | None) -> Liveness:
-        state = self._state.state
-        gone = {exited.process for worker in state.workers for exited in worker.rank_exits}
-        liveness = assess(state, {name: name not in gone for name in state.processes}, now)
+        liveness = self._state.liveness(now)
         if silence is not None and liveness.condition == "running":
             return liveness._replace(condition="stalled", reason=silence)
         if liveness.condition != "stalled":

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NamedTuple
 
-from tputui.state.liveness import assess
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import requests
@@ -32,7 +31,7 @@ IGNORED = (signal.SIGINT, signal.SIGHUP)
 STALL_CHECK_S = 1.0
 """Seconds between two checks for a stall."""
 STALL_MIN_S = 3.0
-"""A shorter stall is not reported: the clock of the host may have jumped."""
+"""A shorter stall is not reported and raises no alert: the clock of the host may have jumped."""
 STALL_STACKS_MAX = 5
 """Stalls of a run for which stacks are requested."""
 STALL_POLICIES = ("notify", "save-stop", "continue")
@@ -213,8 +212,7 @@ class StallPolicy:
             return None
         self._due = tick + STALL_CHECK_S
         state = self._worker_state.state
-        gone = {exited.process for worker in state.workers for exited in worker.rank_exits}
-        verdict = assess(state, {name: name not in gone for name in state.processes}, now)
+        verdict = self._worker_state.liveness(now)
         if verdict.condition != "stalled" or not state.workers:
             self._since, self._is_reported = None, False
             return None

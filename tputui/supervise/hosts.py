@@ -23,7 +23,7 @@ from tputui.config import LaunchConfig
 from tputui.exit_codes import ExitCode
 from tputui.supervise import spawn
 from tputui.supervise.command import RunCommand
-from tputui.supervise.outcome import RunEnding, WorkerEnd, end_text
+from tputui.supervise.outcome import WorkerEnd, end_text, run_ended
 from tputui.telemetry import events as ev
 from tputui.telemetry import launch_messages as messages
 from tputui.telemetry.codec import DamagedLine
@@ -70,7 +70,7 @@ class Launch:
 
     def ending(
         self, end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, process: int
-    ) -> RunEnding | None:
+    ) -> ev.RunEnded | None:
         """How the run ended on this host, if the command does not decide that."""
         return None
 
@@ -166,7 +166,7 @@ class HostLaunch(Launch):
 
     def ending(
         self, end: WorkerEnd, training_ended: ev.TrainingEnded | None, failure: ev.FailureRaised | None, process: int
-    ) -> RunEnding | None:
+    ) -> ev.RunEnded | None:
         """How the run ended on this host, if the training process of this host does not decide that: by its end or by
         a failure of its own."""
         if training_ended is not None and training_ended.outcome != "failed":
@@ -176,15 +176,15 @@ class HostLaunch(Launch):
         if self._failed is not None:
             code = self._failed.code if self._failed.code in _CODES else ExitCode.ENVIRONMENT
             outcome: ev.Outcome = "stopped" if code == ExitCode.STOPPED else "failed"
-            return RunEnding(outcome, ExitCode(code), self._failed.reason)
+            return run_ended(outcome, ExitCode(code), self._failed.reason)
         if self.cause is not None:
             code = self.cause.code if self.cause.code in _CODES else ExitCode.FAILED
-            return RunEnding("failed", ExitCode(code), self.cause.sentence)
+            return run_ended("failed", ExitCode(code), self.cause.sentence)
         if process < 0 and self.exited is None and not end.killed:
             if end.stop_asked:
-                return RunEnding("stopped", ExitCode.STOPPED, "stopped on request before training began")
+                return run_ended("stopped", ExitCode.STOPPED, "stopped on request before training began")
             how = end_text(process)
-            return RunEnding("failed", ExitCode.FAILED, f"the launcher of this host, and training with it, {how}")
+            return run_ended("failed", ExitCode.FAILED, f"the launcher of this host, and training with it, {how}")
         return None
 
     def owns(self, journal: str) -> bool:

@@ -12,7 +12,7 @@ from tputui import formatting as fmt
 from tputui.supervise.escalation import Escalation
 from tputui.supervise.hosts import Launch
 from tputui.supervise.machine import MachineWatch
-from tputui.supervise.outcome import RunEnding, WorkerEnd, unsaved_reason
+from tputui.supervise.outcome import WorkerEnd, unsaved_reason
 from tputui.supervise.process import CommandProcess
 from tputui.supervise.python_stacks import StackSignal
 from tputui.supervise.record import RunRecord, log_line
@@ -97,7 +97,7 @@ class RunRequests:
         asked = any(request.kind in requests.STOPS and request.id not in refused for request in self.taken)
         return asked or self._is_stop_unwritten
 
-    def close(self, ending: RunEnding, end: WorkerEnd) -> None:
+    def close(self, ending: ev.RunEnded, end: WorkerEnd) -> None:
         """Writes a receipt for every request that has none."""
         is_early = self._state.training_ended is None and not self.killed
         has_stopped = ending.outcome == "stopped" and (is_early or not end.reports)

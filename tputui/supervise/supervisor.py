@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tputui.exit_codes import ExitCode
-from tputui.supervise import spawn, strict
+from tputui.supervise import outcome, spawn
 from tputui.supervise.alerts import Alerts, rules_of
 from tputui.supervise.child_ends import SETTLE_S, LeftProcesses
 from tputui.supervise.command import RunCommand, unobserved_reason
@@ -23,7 +23,7 @@ from tputui.supervise.escalation import Escalation, SignalPipe, StallPolicy, Sta
 from tputui.supervise.hosts import HostLaunch, Launch, name_of, needs_launcher
 from tputui.supervise.log_tail import read_last
 from tputui.supervise.machine import MachineWatch
-from tputui.supervise.outcome import FailureReport, RunEnding, WorkerEnd, run_ending
+from tputui.supervise.outcome import FailureReport, WorkerEnd, run_ended, run_ending
 from tputui.supervise.process import CommandProcess
 from tputui.supervise.python_stacks import StackSignal
 from tputui.supervise.record import RunRecord, log_line
@@ -74,7 +74,7 @@ class Supervisor:
             self._run_dir,
             self._command.writer,
             measured=rules is not None,
-            diagnosed=bool(strict.strict_rules(self._manifest.config)),
+            diagnosed=bool(outcome.strict_rules(self._manifest.config)),
         )
         self._failures = FailureReport(
             self._run_dir,
@@ -115,7 +115,7 @@ class Supervisor:
                 child = self._start()
             except OSError as error:
                 why = f"{self._command.who} could not be started: {error}"
-                return self._end(RunEnding("failed", ExitCode.FAILED, why), training_ended=False)
+                return self._end(run_ended("failed", ExitCode.FAILED, why), training_ended=False)
             self._launch.record_start(child.pid)
             self._machine.start(self._command, child.pid, self._log_path, began)
             self._follow(child.pid, pipe)
@@ -252,7 +252,9 @@ class Supervisor:
         if not self._requests.killed:
             left.end(time.monotonic())
 
-    def _ending_of(self, child: subprocess.Popen[bytes], exited: ev.WorkerExited | None, pipe: SignalPipe) -> RunEnding:
+    def _ending_of(
+        self, child: subprocess.Popen[bytes], exited: ev.WorkerExited | None, pipe: SignalPipe
+    ) -> ev.RunEnded:
         """Reads the remaining events, answers the open requests, and returns how the run ended."""
         with self._record.surviving("the last of the run's files"):
             self._read_output(final=True)
@@ -310,24 +312,18 @@ class Supervisor:
             self._alerts = None
             self._record.warn(f"there are no more alerts, because of a bug in tputui: {type(error).__name__}: {error}")
 
-    def _strictly(self, ending: RunEnding) -> RunEnding:
+    def _strictly(self, ending: ev.RunEnded) -> ev.RunEnded:
         """The ending, or a failure if training succeeded but the run has findings of `[diagnosis] strict`."""
-        if ending.outcome != "done" or not strict.strict_rules(self._manifest.config):
+        if ending.outcome != "done" or not outcome.strict_rules(self._manifest.config):
             return ending
-        violation, unanswered = strict.check(self._state.state, self._manifest, str(self._run_dir), run_clock.now())
+        violation, unanswered = outcome.check(self._state.state, self._manifest, str(self._run_dir), run_clock.now())
         for text in unanswered:
             self._record.warn(text)
-        return RunEnding("failed", ExitCode.FAILED, violation) if violation is not None else ending
+        return run_ended("failed", ExitCode.FAILED, violation) if violation is not None else ending
 
-    def _end(self, ending: RunEnding, *, training_ended: bool) -> ExitCode:
+    def _end(self, ending: ev.RunEnded, *, training_ended: bool) -> ExitCode:
         """Writes the end event, closes the files and seals the journals. Returns the exit code of the run."""
-        ended = ev.RunEnded(
-            t=time.time(),
-            outcome=ending.outcome,
-            exit_code=int(ending.exit_code),
-            reason=ending.reason,
-            training_ended=training_ended,
-        )
+        ended = replace(ending, t=time.time(), training_ended=training_ended)
         # Before the end event, which is the last one: viewers leave when they have read it.
         self._check_alerts(ended)
         self._record.emit(replace(ended, t=time.time()))
@@ -335,4 +331,4 @@ class Supervisor:
         self._state.close()
         self._launch.close()
         self._record.seal(self._manifest.config, self._launch.owns)
-        return ending.exit_code
+        return ExitCode(ending.exit_code)

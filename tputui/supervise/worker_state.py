@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tputui.state.evidence import OBSERVED
+from tputui.state.liveness import Liveness, assess
 from tputui.state.reducer import RunState
 from tputui.telemetry import events as ev
 from tputui.telemetry import rundir
@@ -95,6 +96,11 @@ class WorkerState:
         """When the command last started its processes again by itself; minus infinity if it did not. The starts of a
         process that reports for all are reported by its launcher."""
         return self.state.generation_t if self._writer is None else -math.inf
+
+    def liveness(self, now: float) -> Liveness:
+        """Whether the run goes on, without the processes whose end was recorded. `now` is unix time."""
+        gone = {exited.process for worker in self.state.workers for exited in worker.rank_exits}
+        return assess(self.state, {name: name not in gone for name in self.state.processes}, now)
 
     def reporting_pids(self) -> set[int]:
         """Ids of the processes of this host that report steps."""

@@ -25,10 +25,9 @@ from tputui.ui.base.palette import ActionsProvider, Keyed, PaletteCommand
 from tputui.ui.base.preferences import Undo, Views
 from tputui.ui.render.lines import clean
 from tputui.ui.terminal.bell import notification
-from tputui.ui.terminal.colours import PaletteFilter
 from tputui.ui.terminal.input_driver import InputDriver
 from tputui.ui.terminal.output_filter import OutputFilter, filtered_driver
-from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, Capabilities, after, title_of
+from tputui.ui.terminal.themes import DARK, MONO, THEMES, VARIABLES, Capabilities, PaletteFilter, after, title_of
 from tputui.ui.widgets.dialogs import ExportScreen, Notices
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ class BaseApp(KeyQueueApp[ResultT], Generic[ResultT]):
     def ring(self, text: str) -> None:
         """Ring the bell of the terminal, and show a notification if it can."""
         if self._driver is not None:
-            self._driver.write(notification("tputui", text, os.environ))
+            self._driver.write(notification(text, os.environ))
 
     def interrupted(self) -> None:
         """Ctrl-C does not quit, to prevent accidents: show the key that does."""

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.data.folds import folds_of, held_out, leaks, strata_of
 from engine.data.options import SplitOptions
 from engine.data.rows import Names, Rows
+from engine.data.sources import folds_of, held_out, leaks, strata_of
 
 By = Literal["kfold", "stratified", "group", "stratified_group"]
 ALL: tuple[By, ...] = ("kfold", "stratified", "group", "stratified_group")

@@ -17,19 +17,18 @@ from tputui.session.session import Session
 from tputui.ui.launch.checker import LaunchService
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.lines import clean
+from tputui.ui.runs.filter import SortOrder, sort_rows
 from tputui.ui.runs.rows import RunRow
-from tputui.ui.runs.sort_order import SortOrder, sort_rows
 from tputui.ui.runs.table import summary_text
 from tputui.ui.widgets.dialogs import Notices
 
 if TYPE_CHECKING:
-    from tputui.log_import.place import OpenedLog
-    from tputui.remote.opening import OpenedMirror
+    from tputui.child_process import ChildProcess
     from tputui.ui.launch.form import PickedConfig
 
 _UNTIL_REPLACED_S = 3_600.0
 
-_Opened = Mapping[Path, "OpenedLog | OpenedMirror"]
+_Opened = Mapping[Path, "ChildProcess"]
 
 
 class _Reading:
@@ -63,7 +62,7 @@ class RunOpener:
         self._read_only = read_only
         self._replay = replay
         self._reading: _Reading | None = None
-        self._shown: list[OpenedLog | OpenedMirror] = []
+        self._shown: list[ChildProcess] = []
         """The logs that are read for the screen that is shown."""
 
     def open(self, row: RunRow) -> None:
@@ -119,7 +118,7 @@ class RunOpener:
         self._end(logs)
         self._on_closed()
 
-    def _end(self, logs: Sequence[OpenedLog | OpenedMirror]) -> None:
+    def _end(self, logs: Sequence[ChildProcess]) -> None:
         """Ends the processes that read logs, in a thread."""
         if logs:
             self._screen.run_worker(partial(_close, logs), thread=True, group="logs")
@@ -143,7 +142,7 @@ class RunOpener:
         from tputui.remote import opening as mirrors
         from tputui.remote.address import RunAddress, parse_host
 
-        opened: dict[Path, OpenedLog | OpenedMirror] = {}
+        opened: dict[Path, ChildProcess] = {}
         problem = ""
         try:
             for row in reading.rows:
@@ -181,7 +180,7 @@ class RunOpener:
             self._notices.show(clean(problem))
 
 
-def _close(logs: Sequence[OpenedLog | OpenedMirror]) -> None:
+def _close(logs: Sequence[ChildProcess]) -> None:
     for log in logs:
         log.close()
 

@@ -20,16 +20,16 @@ _BY_777 = ("rxvt", "foot")
 """Terminals known to have one of the forms; both would be two notifications."""
 
 
-def notification(title: str, text: str, environ: Mapping[str, str]) -> str:
+def notification(text: str, environ: Mapping[str, str]) -> str:
     """The sequences that ring the bell and show a notification, as far as the terminal can."""
     term = environ.get("TERM", "").lower()
     if term in _PLAIN:
         return BEL
     names = f"{term} {environ.get('TERM_PROGRAM', '').lower()}"
     by_9, by_777 = (any(name in names for name in programs) for programs in (_BY_9, _BY_777))
-    title, text = (_plain(part) for part in (title, text))
-    forms = "" if by_777 else f"\x1b]9;{title}: {text}{BEL}"
-    forms += "" if by_9 else f"\x1b]777;notify;{title};{text}{BEL}"
+    text = _plain(text)
+    forms = "" if by_777 else f"\x1b]9;tputui: {text}{BEL}"
+    forms += "" if by_9 else f"\x1b]777;notify;tputui;{text}{BEL}"
     if environ.get("TMUX"):
         # tmux rings by itself; it passes the rest on if its option allow-passthrough is on.
         forms = f"\x1bPtmux;{forms.replace(chr(27), chr(27) * 2)}\x1b\\"

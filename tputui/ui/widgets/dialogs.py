@@ -191,9 +191,11 @@ class LeaveChanged(ChoiceScreen[Leave]):
 class Confirm(ChoiceScreen[bool]):
     """Confirms a destructive action; the result is True, or None. Cancelling is preselected."""
 
-    def __init__(self, question: str, yes: str, no: str = "cancel: nothing is done", note: str = "") -> None:
+    def __init__(self, question: str, yes: str, note: str = "") -> None:
         """`yes` describes the action; its key is `y`."""
-        super().__init__(question, (Choice("y", yes, True), Choice(CANCEL_KEY, no, None)), note, first=1)
+        super().__init__(
+            question, (Choice("y", yes, True), Choice(CANCEL_KEY, "cancel: nothing is done", None)), note, first=1
+        )
 
 
 FORMS: tuple[Choice[Form], ...] = (

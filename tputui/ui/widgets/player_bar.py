@@ -286,8 +286,8 @@ class NoticeBar(Drawn):
 
     DEFAULT_CSS = "NoticeBar { layer: notice; dock: bottom; height: 1; display: none; background: $surface; }"
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._sentence = ""
 
     def show_notice(self, sentence: str) -> None:
