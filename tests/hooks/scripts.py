@@ -258,6 +258,20 @@ def parts() -> None:
             tell(loss.item())
 
 
+def sequences() -> None:
+    """Has time in the first dimension of its batches, and counts its epochs beside an index."""
+    sentences = [torch.randn(3 + number % 4, 4) for number in range(16)]
+    train = DataLoader(sentences, batch_size=8, collate_fn=torch.nn.utils.rnn.pad_sequence)  # type: ignore[arg-type]
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _number, _epoch in enumerate(range(1, 3 + 1)):
+        for batch in train:
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+
+
 def sliced() -> None:
     """Takes the first batches of its loader in each epoch."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)), batch_size=2)
@@ -577,8 +591,8 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, endless, folds, search, renewed,
-        both, turns, shifts, team, left, branches, sums,
+        epochs, parts, sequences, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, endless, folds,
+        search, renewed, both, turns, shifts, team, left, branches, sums,
         remainders,
     )
 }  # fmt: skip

@@ -132,6 +132,13 @@ def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tm
     assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, 8)}
 
 
+def test_the_examples_of_sequences_and_an_index_beside_the_epochs_are_no_other_numbers(tmp_path: Path) -> None:
+    snapshot = told(tmp_path, "sequences").snapshot
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps, snapshot.plan.global_batch) == (3, 6, 8)
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [16, 16, 16]
+
+
 def test_epochs_that_take_the_first_batches_of_a_loader_are_planned_so_from_the_first_step_on(tmp_path: Path) -> None:
     snapshot = told(tmp_path, "sliced").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 6), (2, 12)]
@@ -172,6 +179,11 @@ def test_evaluations_in_the_right_mode_raise_no_alarm(tmp_path: Path, mode: str)
     assert by_rule(verdicts, "evaluation_mode") == []
     unanswered = by_rule(verdicts, "evaluation_mode", "not available")
     assert [verdict.text for verdict in unanswered] == ([] if mode == "right" else ["no evaluation seen from inside"])
+
+
+def test_an_evaluation_on_the_batches_of_the_training_is_a_part_of_its_epoch(tmp_path: Path) -> None:
+    epochs = told(tmp_path, "mode_statistics").snapshot.epochs
+    assert ["evaluate" in epoch.sections_s for epoch in epochs] == [True, True, True]
 
 
 def test_of_evaluations_in_each_short_epoch_those_that_print_are_told(tmp_path: Path) -> None:

@@ -300,6 +300,19 @@ def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports
     assert {name: [*one.steps] for name, one in logged.items()} == {"avg_loss": [*steps], "train_loss": [*range(1, 41)]}
 
 
+def test_printed_losses_near_zero_are_those_that_the_process_reports(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    losses = [0.031, 0.00414, 0.00004864]
+    worker = Reporter(run_dir, "worker")
+    worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
+    for event in steps_recorded([LossRow(step, [loss]) for step, loss in enumerate(losses, 1)], 2.0):
+        worker.emit(event)
+    worker.close()
+    lines = [f"step {step} loss {loss:.4f} avg_loss {3 * loss:.4f}" for step, loss in enumerate(losses, 1)]
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
+    assert {event.name for event in events_in(run_dir, "logs-0", ev.ValuesLogged)} == {"avg_loss"}
+
+
 def test_printed_values_are_shown_unless_the_process_reports_the_same(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     lines = [
@@ -346,7 +359,7 @@ def test_printed_values_are_shown_unless_the_process_reports_the_same(tmp_path: 
     ("lines", "steps"),
     [
         (["Epoch 1", "loss: 0.5 [ 320/ 640]", "Epoch 2", "loss: 0.25 [ 384/ 640]"], [5, 16]),
-        (["Epoch 1", "loss: 0.5 [ 0/ 640]", "Epoch 2", "loss: 0.25 [ 0/ 640]", "loss: 0.2 [ 64/ 640]"], [0, 10, 11]),
+        (["Epoch 1", "loss: 0.5 [ 0/ 640]", "Epoch 2", "loss: 0.25 [ 0/ 640]", "loss: 0.2 [ 64/ 640]"], [1, 11, 12]),
         (["Epoch 1 batch 4/20 loss 0.5", "Epoch 1 batch 0/20 loss 0.5", "Epoch 1 batch 9/20 loss 0.25"], [2, 16, 16]),
         (["Epoch 1 batch 4/20 loss 0.5", "Epoch 2 batch 7/20 loss 0.25"], [2, 14]),
         (["step 5/30 loss 0.5", "step 16/30 loss 0.25"], [5, 16]),

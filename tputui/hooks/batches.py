@@ -109,7 +109,7 @@ def _notes_of(loader: Any) -> LoaderNotes:
         made_at = _made_at.get(loader)
     except TypeError:  # of a type without weak references
         made_at = None
-    return LoaderNotes(_length(loader), of_loader(loader, made_at))
+    return LoaderNotes(_length(loader), of_loader(loader, made_at), getattr(loader, "batch_size", None))
 
 
 def _length(loader: Any) -> int | None:
@@ -119,6 +119,8 @@ def _length(loader: Any) -> int | None:
 
 
 def _begin_epoch(loader: LoaderNotes) -> None:
+    if loader.trains and not evaluation.has_gradients():
+        return  # It evaluates on what it trains on.
     training = notes.of_thread().training
     if loader.trains and loader.num_batches and training is not None:
         training.begin_epoch()
@@ -137,4 +139,4 @@ def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
         # A loader that keeps its iterator for all epochs.
         _begin_epoch(loader)
     loader.num_batches += 1
-    thread.took_batch(loader, next((shape[0] for shape in shapes if shape), 0), waited_s)
+    thread.took_batch(loader, loader.num_examples(shapes), waited_s)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tputui.hooks.call_sites import UNKNOWN, CallSite
 from tputui.hooks.loops import LoopWatch, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerCreated, Record
-from tputui.observers.loader_batches import LoaderShapes
+from tputui.observers.loader_batches import LoaderShapes, Shapes
 
 if TYPE_CHECKING:
     from tputui.hooks.training import HookedTraining
@@ -43,8 +43,11 @@ RECORDS_MAX = 16_384
 class LoaderNotes:
     """What is known of a loader."""
 
-    def __init__(self, length: int | None, shapes: LoaderShapes) -> None:
+    def __init__(self, length: int | None, shapes: LoaderShapes, batch_size: int | None = None) -> None:
         self.shapes = shapes
+        self._batch_size = batch_size
+        self._examples_dim: int | None = None
+        """The dimension of its arrays that counts examples; None until a batch shows it."""
         self.length = length
         """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
         self.trains = False
@@ -60,6 +63,16 @@ class LoaderNotes:
     def has_epochs(self) -> bool:
         """Whether it ends and begins again."""
         return self.length != ENDLESS
+
+    def num_examples(self, shapes: Shapes) -> int:
+        """The examples of a batch of arrays of these shapes; 0 if there are none. Recurrent networks often have time
+        as the first dimension, and the batch as the second."""
+        shape = next(filter(None, shapes), (0,))
+        size = self._batch_size
+        if self._examples_dim is None and size is not None and size > 1:
+            is_size = [length == size for length in shape[:2]]
+            self._examples_dim = is_size.index(True) if sum(is_size) == 1 else None
+        return shape[min(self._examples_dim or 0, len(shape) - 1)]
 
 
 class LossesOnDevice:

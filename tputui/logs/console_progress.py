@@ -65,6 +65,8 @@ class PrintedProgress:
         self._is_of_parts = False
         """Whether they did so within an epoch that a process reports: they are those of its parts."""
         self._counters: dict[str, _Counter] = {}
+        self._counts_before = False
+        """Whether positions among examples are those before the batch of their line: the first one is 0."""
 
     @property
     def total_steps(self) -> int | None:
@@ -139,7 +141,9 @@ class PrintedProgress:
             return position
         if total == number and position.epoch is None and step:
             return position._replace(step=None, total=None, epoch=float(step), epochs=total)
-        return position._replace(step=-(-step * steps // total), total=steps)
+        self._counts_before = self._counts_before or not step
+        in_steps = step * steps // total + 1 if self._counts_before else -(-step * steps // total)
+        return position._replace(step=min(in_steps, steps), total=steps)
 
     def _is_behind(self, kind: str, step: int) -> bool:
         return kind in self._counters and step < self._counters[kind].newest

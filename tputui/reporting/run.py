@@ -79,6 +79,8 @@ class Run:
         self._batch = 0
         """Most examples of a step; the last one of an epoch may have fewer."""
         self._lr: Any = math.nan
+        self._start_lr: Any = None
+        """Of the first step that had one."""
         self._epoch: EpochContext | None = None
         self._uses_epochs = False
         self._epoch_shift = 0
@@ -163,6 +165,7 @@ class Run:
                 self._weigh(step, examples)
             if lr is not None:
                 self._lr = lr if type(lr) is float else host_number("lr", lr)
+                self._start_lr = self._lr if self._start_lr is None else self._start_lr
             self._record(step, loss)
             if self._tracer.is_busy and not self._column:
                 self._tracer.at_boundary(step)
@@ -583,7 +586,8 @@ class Run:
         if not self._pace.num_steps or (not self._recorder.num_columns and self._values.num_waiting):
             return
         first = self._pace.step - self._pace.num_steps + 1
-        if plan := self._plan.announce(self._batch, columns, self._num_parts, first, float(self._lr)):
+        lr = float(self._lr if self._start_lr is None else self._start_lr)
+        if plan := self._plan.announce(self._batch, columns, self._num_parts, first, lr):
             self._process.emit(plan)
 
     def _report_meters(self, split: ev.Split) -> None:
