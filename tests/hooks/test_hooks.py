@@ -121,6 +121,7 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60], "examples, none of an evaluation"
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
+    assert (snapshot.plan.global_batch, snapshot.plan.train_examples) == (16, 60)
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
 
 
@@ -220,6 +221,7 @@ def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) 
     snapshot = told(tmp_path, way).snapshot
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 12)
+    assert snapshot.plan.train_examples == (4 * 12 * 8 if way == "endless" else 0), way
     assert not snapshot.epochs
 
 

@@ -109,7 +109,10 @@ def _notes_of(loader: Any) -> LoaderNotes:
         made_at = _made_at.get(loader)
     except TypeError:  # of a type without weak references
         made_at = None
-    return LoaderNotes(_length(loader), of_loader(loader, made_at), getattr(loader, "batch_size", None))
+    batch_size = getattr(loader, "batch_size", None)
+    # Without a batch size, an item of the data set may be a batch.
+    num_in_set = length_of(getattr(loader, "dataset", None)) if batch_size else None
+    return LoaderNotes(_length(loader), of_loader(loader, made_at), batch_size, num_in_set)
 
 
 def _length(loader: Any) -> int | None:

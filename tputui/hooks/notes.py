@@ -43,9 +43,13 @@ RECORDS_MAX = 16_384
 class LoaderNotes:
     """What is known of a loader."""
 
-    def __init__(self, length: int | None, shapes: LoaderShapes, batch_size: int | None = None) -> None:
+    def __init__(
+        self, length: int | None, shapes: LoaderShapes, batch_size: int | None = None, num_in_set: int | None = None
+    ) -> None:
         self.shapes = shapes
         self._batch_size = batch_size
+        self.num_in_set = num_in_set
+        """Examples of its data set."""
         self._examples_dim: int | None = None
         """The dimension of its arrays that counts examples; None until a batch shows it."""
         self.length = length

@@ -181,7 +181,8 @@ class HookedTraining:
         per_pass, rest = divmod(num_steps - before[1], loop.value - before[0])
         if rest or per_pass <= 0:
             return 0.0
-        run.plan(total_steps=num_steps + (loop.end - loop.value) * per_pass)
+        total, loader = num_steps + (loop.end - loop.value) * per_pass, self._notes.loader
+        run.plan(total_steps=total, examples=loader.num_in_set if loader is not None else None)
         self._num_passes = PASSES_MAX
         return None
 
@@ -225,9 +226,14 @@ class HookedTraining:
             self._compare_passes(self._loops[0], number)
         self._notes.has_new_optimizer = False
         if self._num_epochs and self._steps_planned:
-            run.plan(epochs=self._num_epochs, steps=self._steps_planned)
+            self._plan_epochs(run)
         self._epoch = EpochContext(run, number, self._num_epochs, self._steps_planned or None)
         self._epoch.__enter__()
+
+    def _plan_epochs(self, run: Run) -> None:
+        loader = self._notes.loader
+        num_in_set = loader.num_in_set if loader is not None else None
+        run.plan(epochs=self._num_epochs, steps=self._steps_planned, examples=num_in_set)
 
     def _epoch_loops(self) -> tuple[LoopPosition | None, LoopPosition | None]:
         """The loop that counts epochs, if one of the two outermost does, and the one around it."""
@@ -260,7 +266,7 @@ class HookedTraining:
             length = min(length, inner.end - inner.start) if is_of_batches else length
         self._steps_planned = -(-length * self._num_steps // self._num_batches)
         self._is_estimated = True
-        run.plan(epochs=self._num_epochs, steps=self._steps_planned)
+        self._plan_epochs(run)
 
     def begin_evaluation(self, *, has_batch: bool) -> None:
         """Reports the steps before, and begins the evaluation, unless it runs already."""

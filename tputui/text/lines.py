@@ -284,11 +284,8 @@ class LineWriter:
             if plan.task or plan.total_steps:
                 yield of_task + ", ".join(filter(None, (steps, parameters, plan.precision)))
             if plan.global_batch:
-                validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
-                yield (
-                    f"batch: {plan.batch_per_core} per core, {plan.global_batch} global; "
-                    f"{fmt.count(plan.train_examples)} examples{validate}"
-                )
+                examples = fmt.examples(plan.train_examples, plan.valid_examples)
+                yield f"batch: {plan.batch_per_core} per core, {plan.global_batch} global{examples and f'; {examples}'}"
             if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
                 yield ragged
             if rate := fmt.ruled_rate(plan.lr, plan.lr_rule):
