@@ -313,6 +313,27 @@ def test_printed_losses_near_zero_are_those_that_the_process_reports(tmp_path: P
     assert {event.name for event in events_in(run_dir, "logs-0", ev.ValuesLogged)} == {"avg_loss"}
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_losses_of_epochs_of_a_step_are_those_that_the_process_reports_however_they_are_called(
+    tmp_path: Path, first: int
+) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))
+    losses = [1 / step for step in range(1, 101)]
+    worker = Reporter(run_dir, "worker")
+    worker.emit(replace(plan, num_epochs=100, steps_per_epoch=1, first_step=1))
+    for event in steps_recorded([LossRow(step, [loss]) for step, loss in enumerate(losses, 1)], 1.0):
+        worker.emit(event)
+    worker.close()
+    epochs = range(10, 101, 10)
+    lines = [f"Epoch: {epoch - 1 + first} cost = {losses[epoch - 1]:.6f} norm = {epoch / 8}" for epoch in epochs]
+    if first == 0:
+        lines.insert(0, "Epoch: 0 cost = 1.000000 norm = 0.5")
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
+    logged = {event.name: unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)}
+    assert {name: [*one.steps][-10:] for name, one in logged.items()} == {"norm": [*epochs]}
+
+
 def test_printed_values_are_shown_unless_the_process_reports_the_same(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     lines = [

@@ -136,7 +136,10 @@ class PrintedProgress:
 
     def _in_steps(self, position: PrintedPosition) -> PrintedPosition:
         """A position among the examples or batches of an epoch as one among its steps."""
-        (number, steps), step, total = self.reported, position.step, position.total
+        (number, steps), step, total, epoch = self.reported, position.step, position.total, position.epoch
+        if steps == 1 and step is None and epoch is not None and epoch == int(epoch):
+            # Each epoch is a step; those that are counted from 0, too.
+            return position._replace(step=int(epoch) + (0 in (epoch, self._first_epoch)))
         if not (number and steps and total) or step is None or total in (steps, steps * number):
             return position
         if total == number and position.epoch is None and step:
