@@ -270,6 +270,7 @@ def sequences() -> None:
             loss.backward()
             optimizer.step()
             tell(loss.item())
+        sys.stdout.write(f"batches {len(list(train))}\n")
 
 
 def sliced() -> None:
@@ -413,6 +414,42 @@ def rounds() -> None:
                 loss.backward()
                 optimizer.step()
                 tell(loss.item())
+
+
+def varied() -> None:
+    """As `rounds`, with passes of one step at first, and of several later."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for _episode in range(1_000):
+        for part in range(1 if _episode < 10 else 4):
+            loss = error_of(part)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+            # The plan is reported about two seconds after the first step.
+            threading.Event().wait(0.35 if _episode < 10 else 0.02)
+        if _episode > 18:
+            break
+
+
+def critics() -> None:
+    """Trains three networks in each step, whose losses have one name."""
+    others = [nn.Linear(4, 1), nn.Linear(4, 1)]
+    first, second = (torch.optim.SGD(other.parameters(), lr=0.01) for other in others)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        loss = others[0](EXAMPLES[step]).square().mean()
+        loss.backward()
+        sys.stdout.write(f"true first {loss.item()!r}\n")
+        first.step()
+        loss = others[1](EXAMPLES[step]).abs().mean()
+        loss.backward()
+        sys.stdout.write(f"true second {loss.item()!r}\n")
+        second.step()
+        loss = error_of(step)
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
 
 
 def train_on(examples: torch.Tensor, lr: float) -> None:
@@ -591,8 +628,8 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, sequences, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, endless, folds,
-        search, renewed, both, turns, shifts, team, left, branches, sums,
+        epochs, parts, sequences, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, varied, endless,
+        folds, search, renewed, both, turns, shifts, critics, team, left, branches, sums,
         remainders,
     )
 }  # fmt: skip

@@ -114,6 +114,14 @@ def test_two_losses_of_one_name_in_a_step_stay_two_series(tmp_path: Path) -> Non
     assert script.metrics["loss"] == script.printed["beside"]
 
 
+def test_losses_of_one_name_beside_that_of_the_training_are_told_apart_by_their_lines(tmp_path: Path) -> None:
+    script = told(tmp_path, "critics")
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+    (first, first_values), (second, second_values) = script.metrics.items()
+    assert (first, second.rpartition(":")[0]) == ("loss", "loss scripts.py")
+    assert (first_values, second_values) == (script.printed["first"], script.printed["second"])
+
+
 def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     snapshot = told_alone(tmp_path, "epochs").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
@@ -223,6 +231,18 @@ def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) 
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 12)
     assert snapshot.plan.train_examples == (4 * 12 * 8 if way == "endless" else 0), way
     assert not snapshot.epochs
+
+
+def test_steps_of_passes_that_become_longer_are_planned_no_more(tmp_path: Path) -> None:
+    snapshot = told(tmp_path, "varied").snapshot
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 0)
+    planned = [
+        row.fields["num_steps"] or row.fields["steps_per_epoch"]
+        for row in RunRows(tmp_path / "run")
+        if isinstance(row, EventRow) and row.kind == "TrainingPlanned"
+    ]
+    assert planned == [20, 0]
 
 
 def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_steps(tmp_path: Path) -> None:

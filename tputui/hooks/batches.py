@@ -18,6 +18,7 @@ from typing import Any
 from tputui.batch_rows import length_of, shapes_of
 from tputui.hooks import evaluation, notes
 from tputui.hooks.notes import ENDLESS, LoaderNotes
+from tputui.hooks.steps import BatchesDropped
 from tputui.observers.loader_batches import MadeAt, of_loader
 
 ENDLESS_FROM = 10**9
@@ -124,7 +125,11 @@ def _length(loader: Any) -> int | None:
 def _begin_epoch(loader: LoaderNotes) -> None:
     if loader.trains and not evaluation.has_gradients():
         return  # It evaluates on what it trains on.
-    training = notes.of_thread().training
+    thread = notes.of_thread()
+    training = thread.training
+    if loader.trains and loader.has_ended and thread.num_steps == loader.num_steps_before:
+        thread.records.append(BatchesDropped())
+    loader.num_steps_before = thread.num_steps
     if loader.trains and loader.num_batches and training is not None:
         training.begin_epoch()
     loader.num_batches, loader.has_ended, loader.evals_at_first = 0, False, None

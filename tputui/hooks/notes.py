@@ -58,6 +58,8 @@ class LoaderNotes:
         """Whether a backward pass followed one of its batches."""
         self.num_batches = 0
         """Of its current epoch."""
+        self.num_steps_before = 0
+        """`ThreadNotes.num_steps` when that began."""
         self.has_ended = False
         """Whether it gave all batches of that."""
         self.evals_at_first: int | None = None

@@ -26,7 +26,7 @@ class ScriptPlan:
         """Of the data set; 0 if not known."""
         self._num_parameters = int(num_parameters)
         self.flops_per_step = flops_per_step
-        self._is_announced = False
+        self._is_announced = self._was_announced = False
 
     def replace(
         self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None, num_examples: int | None
@@ -49,16 +49,16 @@ class ScriptPlan:
             self._steps_per_epoch = self._steps_per_epoch or num_steps or None
 
     def announce(self, examples: int, num_columns: int, world_size: int, first_step: int, lr: float) -> ev.Event | None:
-        """The plan, once it is known; None if it was returned before or is not known yet.
+        """The plan, once it is known, or no longer; None if it was returned before or is not known yet.
 
         `examples`: examples of a step in this process, 0 if not known.
         """
         steps = self._steps_per_epoch or (self._total_steps or 0) // (self._num_epochs or 1)
         # Without a number of epochs, the steps of one epoch are not the whole training.
         steps = steps if self._num_epochs else self._total_steps or 0
-        if self._is_announced or steps <= 0:
+        if self._is_announced or (steps <= 0 and not self._was_announced):
             return None
-        self._is_announced = True
+        self._is_announced = self._was_announced = True
         global_batch = examples * world_size
         return ev.TrainingPlanned(
             t=time.time(),

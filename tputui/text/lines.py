@@ -280,6 +280,7 @@ class LineWriter:
             parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
             epochs = f"{fmt.counted(plan.num_epochs, 'epoch')} of " if plan.num_epochs else ""
             steps = f"{epochs}{plan.steps_per_epoch or plan.total_steps:,} steps{first}"
+            steps = steps if plan.total_steps else "the number of steps is not known"
             of_task = f"task {plan.task}: " if plan.task else "plan: "
             if plan.task or plan.total_steps:
                 yield of_task + ", ".join(filter(None, (steps, parameters, plan.precision)))
