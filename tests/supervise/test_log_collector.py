@@ -500,6 +500,7 @@ def test_what_is_printed_of_an_epoch_is_told_when_the_next_one_runs(tmp_path: Pa
         collector.close()
         reporter.close()
         trained.close()
+    assert len(told()) == 2, "the end of the command tells nothing new"
 
 
 def test_a_value_of_a_file_waits_until_its_epoch_is_known(tmp_path: Path) -> None:
