@@ -273,6 +273,27 @@ def sequences() -> None:
         sys.stdout.write(f"batches {len(list(train))}\n")
 
 
+def previewed() -> None:
+    """Evaluates on a batch of another loader in the first epoch, and fetches it with gradients."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)), batch_size=64)
+    test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:40]), batch_size=32)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for epoch in range(2):
+        for number, (batch,) in enumerate(train):
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+            if epoch == 0 and number == 2:
+                (shown,) = next(iter(test))
+                network.eval()
+                sys.stdout.write(f"mean of {len(shown)} examples {network(shown).mean().item()}\n")
+                network.train()
+                # The plan is reported within a second.
+                threading.Event().wait(1.5)
+
+
 def sliced() -> None:
     """Takes the first batches of its loader in each epoch."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)), batch_size=2)
@@ -629,7 +650,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
         epochs, parts, sequences, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, varied, endless,
-        folds, search, renewed, both, turns, shifts, critics, team, left, branches, sums,
+        previewed, folds, search, renewed, both, turns, shifts, critics, team, left, branches, sums,
         remainders,
     )
 }  # fmt: skip

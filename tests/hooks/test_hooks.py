@@ -133,12 +133,13 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
 
 
-def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tmp_path: Path) -> None:
-    snapshot = told(tmp_path, "parts").snapshot
-    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 8), (2, 16)]
+@pytest.mark.parametrize(("way", "steps"), [("parts", 8), ("previewed", 6)])
+def test_steps_of_an_epoch_are_planned_from_the_first_report_on(tmp_path: Path, way: str, steps: int) -> None:
+    snapshot = told(tmp_path, way).snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, steps), (2, 2 * steps)]
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
     planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
-    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, 8)}
+    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, steps)}
 
 
 def test_the_examples_of_sequences_and_an_index_beside_the_epochs_are_no_other_numbers(tmp_path: Path) -> None:

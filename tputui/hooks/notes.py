@@ -121,7 +121,7 @@ class ThreadNotes:
         """Calls of `Module.eval`."""
         self.loader: LoaderNotes | None = None
         """That of the newest batch that was fetched with gradients."""
-        self._trained: LoaderNotes | None = None
+        self.trained: LoaderNotes | None = None
         """The newest of those that train."""
         self.has_new_loader = False
         """Whether another one began to train since the newest look at the loops, when that had given all batches."""
@@ -164,10 +164,10 @@ class ThreadNotes:
             self.training.end_evaluation()
         if (loader := self.loader) is not None and not loader.trains:
             loader.trains = True
-            if self._trained is not None and (self._trained.has_ended or self.has_new_optimizer):
+            if self.trained is not None and (self.trained.has_ended or self.has_new_optimizer):
                 # Some programs make a loader for each epoch, or for each training.
                 self.has_new_loader, self._loops_due = True, 0.0
-            self._trained = loader
+            self.trained = loader
         watch = self._watch
         if now >= self._loops_due or (watch is not None and now >= self._watch_due and watch.has_moved(caller)):
             loops = positions_at(caller)

@@ -192,7 +192,7 @@ class HookedTraining:
         per_pass, rest = divmod(num_steps - before[1], loop.value - before[0])
         if rest or per_pass <= 0:
             return 0.0
-        total, loader = num_steps + (loop.end - loop.value) * per_pass, self._notes.loader
+        total, loader = num_steps + (loop.end - loop.value) * per_pass, self._notes.trained
         run.plan(total_steps=total, examples=loader.num_in_set if loader is not None else None)
         self._planned_by = loop, num_steps, per_pass
         return None
@@ -255,7 +255,7 @@ class HookedTraining:
         self._epoch.__enter__()
 
     def _plan_epochs(self, run: Run) -> None:
-        loader = self._notes.loader
+        loader = self._notes.trained
         num_in_set = loader.num_in_set if loader is not None else None
         run.plan(epochs=self._num_epochs, steps=self._steps_planned, examples=num_in_set)
 
@@ -278,7 +278,7 @@ class HookedTraining:
     def _estimate_steps(self, run: Run) -> None:
         """Plans the epochs by the length of the loader, or the loop around its batches if that ends earlier, and the
         batches of each step, until one has ended."""
-        loader = self._notes.loader
+        loader = self._notes.trained
         if self._steps_planned or not self._num_epochs or loader is None or not loader.length or not self._num_batches:
             return
         around, _ = self._epoch_loops()
