@@ -51,6 +51,8 @@ class HookedTraining:
         """Passes that were compared."""
         self._planned_by: tuple[LoopPosition, int, int] | None = None
         """The loop by whose passes the steps are planned, the steps before its pass, and those of each pass."""
+        self._checked_at = 0
+        """Steps that were reported at the newest check of that plan."""
         self._epoch: EpochContext | None = None
         self._num_begun = 0
         """Epochs that have begun."""
@@ -177,7 +179,10 @@ class HookedTraining:
         """Plans the steps of a script whose outermost loop does not count epochs, if those of its passes are always as
         many, and withdraws the plan once they are not. Returns 0 as long as it needs to know of each pass."""
         if self._planned_by is not None:
-            self._check_plan(run, loop, *self._planned_by)
+            if self._checked_at != self._num_steps:
+                # After a report few records are to be counted.
+                self._checked_at = self._num_steps
+                self._check_plan(run, loop, *self._planned_by)
             return None
         if loop.end is None or self._num_passes >= PASSES_MAX:
             return None
