@@ -541,7 +541,8 @@ json.dump(losses, open("losses.json", "w"))
     values = {row["step"]: row["value"] for row in rows if row["metric"] == "loss"}
     del values[3001]  # of a loss of another shape, which is warned of
     assert values == pytest.approx(losses)
-    first, second = of_type(read_events(run_dir / "worker-0.jsonl"), ev.EpochEnded)
+    events = read_events(run_dir / "worker-0.jsonl")
+    first, second = of_type(events, ev.EpochEnded)
     weights = {step: 32 if step < 2000 else 8 for step in range(1, 3001)}
     mean = sum(losses[step] * weights[step] for step in weights) / sum(weights.values())
     assert (first.step, first.train["loss"].avg) == (3000, pytest.approx(mean))
@@ -549,3 +550,4 @@ json.dump(losses, open("losses.json", "w"))
     assert (second.step, second.train["loss"].avg) == (4001, pytest.approx(2.5))
     assert [warning for warning in show(run_dir)["warnings"] if "2 values in step 3001" not in warning] == []
     assert first.lr == pytest.approx(1 / 3000)
+    assert {planned.lr for planned in of_type(events, ev.TrainingPlanned)} == {1.0}, "that of the first step"

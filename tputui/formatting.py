@@ -129,6 +129,12 @@ def ruled_rate(lr: float, rule: str) -> str:
     return "" if math.isnan(lr) else f"{exact(lr)} ({rule})" if rule not in ("", exact(lr)) else exact(lr)
 
 
+def examples(train: int, valid: int) -> str:
+    """`60,000 examples, 10,000 to validate`; empty if they are not known."""
+    validate = f", {count(valid)} to validate" if valid else ""
+    return f"{count(train)} examples{validate}" if train else ""
+
+
 def ragged_end(steps: int, global_batch: int, examples: int) -> str:
     """`22 steps of 64 take a different 1,408 of 1,437 examples each epoch`; empty if none is left out."""
     taken = steps * global_batch

@@ -258,6 +258,42 @@ def parts() -> None:
             tell(loss.item())
 
 
+def sequences() -> None:
+    """Has time in the first dimension of its batches, and counts its epochs beside an index."""
+    sentences = [torch.randn(3 + number % 4, 4) for number in range(16)]
+    train = DataLoader(sentences, batch_size=8, collate_fn=torch.nn.utils.rnn.pad_sequence)  # type: ignore[arg-type]
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _number, _epoch in enumerate(range(1, 3 + 1)):
+        for batch in train:
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+        sys.stdout.write(f"batches {len(list(train))}\n")
+
+
+def previewed() -> None:
+    """Evaluates on a batch of another loader in the first epoch, and fetches it with gradients."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)), batch_size=64)
+    test = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:40]), batch_size=32)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    for epoch in range(2):
+        for number, (batch,) in enumerate(train):
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+            if epoch == 0 and number == 2:
+                (shown,) = next(iter(test))
+                network.eval()
+                sys.stdout.write(f"mean of {len(shown)} examples {network(shown).mean().item()}\n")
+                network.train()
+                # The plan is reported within a second.
+                threading.Event().wait(1.5)
+
+
 def sliced() -> None:
     """Takes the first batches of its loader in each epoch."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)), batch_size=2)
@@ -399,6 +435,42 @@ def rounds() -> None:
                 loss.backward()
                 optimizer.step()
                 tell(loss.item())
+
+
+def varied() -> None:
+    """As `rounds`, with passes of one step at first, and of several later."""
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for _episode in range(1_000):
+        for part in range(1 if _episode < 10 else 4):
+            loss = error_of(part)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+            # The plan is reported about two seconds after the first step.
+            threading.Event().wait(0.35 if _episode < 10 else 0.02)
+        if _episode > 18:
+            break
+
+
+def critics() -> None:
+    """Trains three networks in each step, whose losses have one name."""
+    others = [nn.Linear(4, 1), nn.Linear(4, 1)]
+    first, second = (torch.optim.SGD(other.parameters(), lr=0.01) for other in others)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for step in range(STEPS):
+        loss = others[0](EXAMPLES[step]).square().mean()
+        loss.backward()
+        sys.stdout.write(f"true first {loss.item()!r}\n")
+        first.step()
+        loss = others[1](EXAMPLES[step]).abs().mean()
+        loss.backward()
+        sys.stdout.write(f"true second {loss.item()!r}\n")
+        second.step()
+        loss = error_of(step)
+        loss.backward()
+        optimizer.step()
+        tell(loss.item())
 
 
 def train_on(examples: torch.Tensor, lr: float) -> None:
@@ -623,8 +695,8 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
-        epochs, parts, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, endless, folds, search, renewed,
-        both, lasting, turns, shifts, team, left, branches, sums,
+        epochs, parts, sequences, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, varied, endless,
+        previewed, folds, search, renewed, both, lasting, turns, shifts, critics, team, left, branches, sums,
         remainders,
     )
 }  # fmt: skip

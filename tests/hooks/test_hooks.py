@@ -114,6 +114,14 @@ def test_two_losses_of_one_name_in_a_step_stay_two_series(tmp_path: Path) -> Non
     assert script.metrics["loss"] == script.printed["beside"]
 
 
+def test_losses_of_one_name_beside_that_of_the_training_are_told_apart_by_their_lines(tmp_path: Path) -> None:
+    script = told(tmp_path, "critics")
+    assert script.losses == [np.float32(value) for value in script.printed["loss"]]
+    (first, first_values), (second, second_values) = script.metrics.items()
+    assert (first, second.rpartition(":")[0]) == ("loss", "loss scripts.py")
+    assert (first_values, second_values) == (script.printed["first"], script.printed["second"])
+
+
 def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     snapshot = told_alone(tmp_path, "epochs").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 4), (2, 8), (3, 12)]
@@ -121,15 +129,24 @@ def test_epochs_are_those_of_the_loader_and_of_the_loop(tmp_path: Path) -> None:
     assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60], "examples, none of an evaluation"
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (3, 12)
+    assert (snapshot.plan.global_batch, snapshot.plan.train_examples) == (16, 60)
     assert {"data", "evaluate"} <= snapshot.epochs[0].sections_s.keys()
 
 
-def test_steps_of_several_batches_are_planned_as_such_from_the_first_epoch_on(tmp_path: Path) -> None:
-    snapshot = told(tmp_path, "parts").snapshot
-    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, 8), (2, 16)]
+@pytest.mark.parametrize(("way", "steps"), [("parts", 8), ("previewed", 6)])
+def test_steps_of_an_epoch_are_planned_from_the_first_report_on(tmp_path: Path, way: str, steps: int) -> None:
+    snapshot = told(tmp_path, way).snapshot
+    assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs] == [(1, steps), (2, 2 * steps)]
     events = [row for row in RunRows(tmp_path / "run") if isinstance(row, EventRow)]
     planned = [event.fields for event in events if event.kind == "TrainingPlanned"]
-    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, 8)}
+    assert {(plan["num_epochs"], plan["steps_per_epoch"]) for plan in planned} == {(2, steps)}
+
+
+def test_the_examples_of_sequences_and_an_index_beside_the_epochs_are_no_other_numbers(tmp_path: Path) -> None:
+    snapshot = told(tmp_path, "sequences").snapshot
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps, snapshot.plan.global_batch) == (3, 6, 8)
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [16, 16, 16]
 
 
 def test_epochs_that_take_the_first_batches_of_a_loader_are_planned_so_from_the_first_step_on(tmp_path: Path) -> None:
@@ -174,6 +191,11 @@ def test_evaluations_in_the_right_mode_raise_no_alarm(tmp_path: Path, mode: str)
     assert [verdict.text for verdict in unanswered] == ([] if mode == "right" else ["no evaluation seen from inside"])
 
 
+def test_an_evaluation_on_the_batches_of_the_training_is_a_part_of_its_epoch(tmp_path: Path) -> None:
+    epochs = told(tmp_path, "mode_statistics").snapshot.epochs
+    assert ["evaluate" in epoch.sections_s for epoch in epochs] == [True, True, True]
+
+
 def test_of_evaluations_in_each_short_epoch_those_that_print_are_told(tmp_path: Path) -> None:
     variables = environment(tmp_path)
     log = tmp_path / "run" / "worker-0.log"
@@ -208,7 +230,20 @@ def test_a_loop_without_epochs_has_its_limit_as_total(tmp_path: Path, way: str) 
     snapshot = told(tmp_path, way).snapshot
     assert snapshot.plan is not None
     assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 12)
+    assert snapshot.plan.train_examples == (4 * 12 * 8 if way == "endless" else 0), way
     assert not snapshot.epochs
+
+
+def test_steps_of_passes_that_become_longer_are_planned_no_more(tmp_path: Path) -> None:
+    snapshot = told(tmp_path, "varied").snapshot
+    assert snapshot.plan is not None
+    assert (snapshot.plan.num_epochs, snapshot.plan.total_steps) == (0, 0)
+    planned = [
+        row.fields["num_steps"] or row.fields["steps_per_epoch"]
+        for row in RunRows(tmp_path / "run")
+        if isinstance(row, EventRow) and row.kind == "TrainingPlanned"
+    ]
+    assert planned == [20, 0]
 
 
 def test_epochs_of_a_script_that_updates_its_weights_itself_end_at_their_last_steps(tmp_path: Path) -> None:

@@ -300,6 +300,40 @@ def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports
     assert {name: [*one.steps] for name, one in logged.items()} == {"avg_loss": [*steps], "train_loss": [*range(1, 41)]}
 
 
+def test_printed_losses_near_zero_are_those_that_the_process_reports(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    losses = [0.031, 0.00414, 0.00004864]
+    worker = Reporter(run_dir, "worker")
+    worker.emit(ev.EpochStarted(t=1.0, epoch=1, first_step=1, printed_bytes=0))
+    for event in steps_recorded([LossRow(step, [loss]) for step, loss in enumerate(losses, 1)], 2.0):
+        worker.emit(event)
+    worker.close()
+    lines = [f"step {step} loss {loss:.4f} avg_loss {3 * loss:.4f}" for step, loss in enumerate(losses, 1)]
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
+    assert {event.name for event in events_in(run_dir, "logs-0", ev.ValuesLogged)} == {"avg_loss"}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_losses_of_epochs_of_a_step_are_those_that_the_process_reports_however_they_are_called(
+    tmp_path: Path, first: int
+) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    plan = next(event for event in recorded.worker_events() if isinstance(event, ev.TrainingPlanned))
+    losses = [1 / step for step in range(1, 101)]
+    worker = Reporter(run_dir, "worker")
+    worker.emit(replace(plan, num_epochs=100, steps_per_epoch=1, first_step=1))
+    for event in steps_recorded([LossRow(step, [loss]) for step, loss in enumerate(losses, 1)], 1.0):
+        worker.emit(event)
+    worker.close()
+    epochs = range(10, 101, 10)
+    lines = [f"Epoch: {epoch - 1 + first} cost = {losses[epoch - 1]:.6f} norm = {epoch / 8}" for epoch in epochs]
+    if first == 0:
+        lines.insert(0, "Epoch: 0 cost = 1.000000 norm = 0.5")
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
+    logged = {event.name: unpack(event) for event in events_in(run_dir, "logs-0", ev.ValuesLogged)}
+    assert {name: [*one.steps][-10:] for name, one in logged.items()} == {"norm": [*epochs]}
+
+
 def test_printed_values_are_shown_unless_the_process_reports_the_same(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     lines = [
@@ -346,7 +380,7 @@ def test_printed_values_are_shown_unless_the_process_reports_the_same(tmp_path: 
     ("lines", "steps"),
     [
         (["Epoch 1", "loss: 0.5 [ 320/ 640]", "Epoch 2", "loss: 0.25 [ 384/ 640]"], [5, 16]),
-        (["Epoch 1", "loss: 0.5 [ 0/ 640]", "Epoch 2", "loss: 0.25 [ 0/ 640]", "loss: 0.2 [ 64/ 640]"], [0, 10, 11]),
+        (["Epoch 1", "loss: 0.5 [ 0/ 640]", "Epoch 2", "loss: 0.25 [ 0/ 640]", "loss: 0.2 [ 64/ 640]"], [1, 11, 12]),
         (["Epoch 1 batch 4/20 loss 0.5", "Epoch 1 batch 0/20 loss 0.5", "Epoch 1 batch 9/20 loss 0.25"], [2, 16, 16]),
         (["Epoch 1 batch 4/20 loss 0.5", "Epoch 2 batch 7/20 loss 0.25"], [2, 14]),
         (["step 5/30 loss 0.5", "step 16/30 loss 0.25"], [5, 16]),
@@ -466,6 +500,7 @@ def test_what_is_printed_of_an_epoch_is_told_when_the_next_one_runs(tmp_path: Pa
         collector.close()
         reporter.close()
         trained.close()
+    assert len(told()) == 2, "the end of the command tells nothing new"
 
 
 def test_a_value_of_a_file_waits_until_its_epoch_is_known(tmp_path: Path) -> None:

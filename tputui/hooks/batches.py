@@ -18,6 +18,7 @@ from typing import Any
 from tputui.batch_rows import length_of, shapes_of
 from tputui.hooks import evaluation, notes
 from tputui.hooks.notes import ENDLESS, LoaderNotes
+from tputui.hooks.steps import BatchesDropped
 from tputui.observers.loader_batches import MadeAt, of_loader
 
 ENDLESS_FROM = 10**9
@@ -118,7 +119,10 @@ def _notes_of(loader: Any) -> LoaderNotes:
         made_at = _made_at.get(loader)
     except TypeError:  # of a type without weak references
         made_at = None
-    return LoaderNotes(_length(loader), of_loader(loader, made_at))
+    batch_size = getattr(loader, "batch_size", None)
+    # Without a batch size, an item of the data set may be a batch.
+    num_in_set = length_of(getattr(loader, "dataset", None)) if batch_size else None
+    return LoaderNotes(_length(loader), of_loader(loader, made_at), batch_size, num_in_set)
 
 
 def _length(loader: Any) -> int | None:
@@ -128,7 +132,13 @@ def _length(loader: Any) -> int | None:
 
 
 def _begin_epoch(loader: LoaderNotes) -> None:
-    training = notes.of_thread().training
+    if loader.trains and not evaluation.has_gradients():
+        return  # It evaluates on what it trains on.
+    thread = notes.of_thread()
+    training = thread.training
+    if loader.trains and loader.has_ended and thread.num_steps == loader.num_steps_before:
+        thread.records.append(BatchesDropped())
+    loader.num_steps_before = thread.num_steps
     if loader.trains and loader.num_batches and training is not None:
         training.begin_epoch()
     loader.num_batches, loader.has_ended, loader.evals_at_first = 0, False, None
@@ -146,4 +156,4 @@ def _took(loader: LoaderNotes, batch: Any, waited_s: float) -> None:
         # A loader that keeps its iterator for all epochs.
         _begin_epoch(loader)
     loader.num_batches += 1
-    thread.took_batch(loader, next((shape[0] for shape in shapes if shape), 0), waited_s)
+    thread.took_batch(loader, loader.num_examples(shapes), waited_s)

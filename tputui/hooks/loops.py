@@ -208,13 +208,18 @@ def _called(call: ast.Call) -> str:
 
 def _loop(node: ast.AST) -> _Loop | None:
     if isinstance(node, ast.For):
-        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        target, bound = node.target, node.iter
+        if isinstance(target, ast.Tuple) and isinstance(bound, ast.Call) and _called(bound) == "enumerate":
+            index, item = target.elts[0], target.elts[-1]
+            if _counts_epochs(item) and not _counts_epochs(index):
+                target, bound = item, bound.args[0]
+        targets = target.elts if isinstance(target, ast.Tuple) else [target]
         counters = tuple(part for part in targets if isinstance(part, _COUNTERS))
         leaving = [part.test for part in node.body if isinstance(part, ast.If) and isinstance(part.body[-1], ast.Break)]
         # A counter that goes up by 1 meets `==` as it does `>=`.
         tests = tuple(test for test in leaving if _is_limit(test, (ast.Gt, ast.GtE, ast.Eq)))
         breaks = tuple(part.lineno for part in ast.walk(node) if isinstance(part, ast.Break))
-        return _Loop(node.lineno, node.end_lineno or node.lineno, counters, node.iter, tests, breaks)
+        return _Loop(node.lineno, node.end_lineno or node.lineno, counters, bound, tests, breaks)
     if isinstance(node, ast.While):
         # `while step < n`, and `if step >= n: break` in it.
         branches = [part for part in node.body if isinstance(part, ast.If)]
@@ -226,6 +231,10 @@ def _loop(node: ast.AST) -> _Loop | None:
         if limits:
             return _Loop(node.lineno, node.end_lineno or node.lineno, (limits[0].left,), limits[0])
     return None
+
+
+def _counts_epochs(counter: ast.expr) -> bool:
+    return "epoch" in _text_of(counter).lower()
 
 
 def _is_limit(node: ast.AST, compared: tuple[type[ast.cmpop], ...] = _COMPARED) -> TypeGuard[ast.Compare]:
@@ -250,7 +259,7 @@ def _position(loop: _Loop, variables: Mapping[str, Any], frame: FrameType) -> Lo
             # A pass goes on to the test if that is below.
             limit += isinstance(test.ops[0], ast.Gt) + (test.lineno > frame.f_lineno)
             end = limit if end is None else min(end, limit)
-    counts_epochs = "epoch" in name.lower() or _TO_EPOCHS.search(_text_of(loop.bound)) is not None
+    counts_epochs = _counts_epochs(counter) or _TO_EPOCHS.search(_text_of(loop.bound)) is not None
     return LoopPosition(name, value(counter), start, end, counter, counts_epochs, frame.f_code)
 
 
@@ -271,7 +280,9 @@ def _bounds(bound: ast.expr, value: Callable[[ast.expr], Any]) -> tuple[int | No
                 return (0, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
         elif name in _WRAPPERS and bound.args:
             start, end = _bounds(bound.args[0], value)
-            return (0, end) if name == "enumerate" and len(bound.args) == 1 else (start, end)
+            if name == "enumerate" and len(bound.args) == 1:
+                return 0, None if end is None else end - (start or 0)
+            return start, end
     return None, None
 
 

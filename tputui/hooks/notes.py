@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tputui.hooks.call_sites import UNKNOWN, CallSite
 from tputui.hooks.loops import LoopWatch, positions_at
 from tputui.hooks.steps import BackwardPass, BatchTaken, OptimizerCreated, Record
-from tputui.observers.loader_batches import LoaderShapes
+from tputui.observers.loader_batches import LoaderShapes, Shapes
 
 if TYPE_CHECKING:
     from tputui.hooks.training import HookedTraining
@@ -43,14 +43,23 @@ RECORDS_MAX = 16_384
 class LoaderNotes:
     """What is known of a loader."""
 
-    def __init__(self, length: int | None, shapes: LoaderShapes) -> None:
+    def __init__(
+        self, length: int | None, shapes: LoaderShapes, batch_size: int | None = None, num_in_set: int | None = None
+    ) -> None:
         self.shapes = shapes
+        self._batch_size = batch_size
+        self.num_in_set = num_in_set
+        """Examples of its data set."""
+        self._examples_dim: int | None = None
+        """The dimension of its arrays that counts examples; None until a batch shows it."""
         self.length = length
         """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
         self.trains = False
         """Whether a backward pass followed one of its batches."""
         self.num_batches = 0
         """Of its current epoch."""
+        self.num_steps_before = 0
+        """`ThreadNotes.num_steps` when that began."""
         self.has_ended = False
         """Whether it gave all batches of that."""
         self.evals_at_first: int | None = None
@@ -60,6 +69,16 @@ class LoaderNotes:
     def has_epochs(self) -> bool:
         """Whether it ends and begins again."""
         return self.length != ENDLESS
+
+    def num_examples(self, shapes: Shapes) -> int:
+        """The examples of a batch of arrays of these shapes; 0 if there are none. Recurrent networks often have time
+        as the first dimension, and the batch as the second."""
+        shape = next(filter(None, shapes), (0,))
+        size = self._batch_size
+        if self._examples_dim is None and size is not None and size > 1:
+            is_size = [length == size for length in shape[:2]]
+            self._examples_dim = is_size.index(True) if sum(is_size) == 1 else None
+        return shape[min(self._examples_dim or 0, len(shape) - 1)]
 
 
 class LossesOnDevice:
@@ -102,7 +121,7 @@ class ThreadNotes:
         """Calls of `Module.eval`."""
         self.loader: LoaderNotes | None = None
         """That of the newest batch that was fetched with gradients."""
-        self._trained: LoaderNotes | None = None
+        self.trained: LoaderNotes | None = None
         """The newest of those that train."""
         self.has_new_loader = False
         """Whether another one began to train since the newest look at the loops, when that had given all batches."""
@@ -145,10 +164,10 @@ class ThreadNotes:
             self.training.end_evaluation()
         if (loader := self.loader) is not None and not loader.trains:
             loader.trains = True
-            if self._trained is not None and (self._trained.has_ended or self.has_new_optimizer):
+            if self.trained is not None and (self.trained.has_ended or self.has_new_optimizer):
                 # Some programs make a loader for each epoch, or for each training.
                 self.has_new_loader, self._loops_due = True, 0.0
-            self._trained = loader
+            self.trained = loader
         watch = self._watch
         if now >= self._loops_due or (watch is not None and now >= self._watch_due and watch.has_moved(caller)):
             loops = positions_at(caller)

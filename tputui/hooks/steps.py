@@ -61,7 +61,11 @@ class BatchTaken(msgspec.Struct, gc=False):
     waited_s: float
 
 
-Record = BackwardPass | OptimizerStep | OptimizerCreated | BatchTaken
+class BatchesDropped(msgspec.Struct, gc=False):
+    """The newest batches were all that a loader has, and no step followed: `len(list(loader))`."""
+
+
+Record = BackwardPass | OptimizerStep | OptimizerCreated | BatchTaken | BatchesDropped
 
 
 class TrainingStep(msgspec.Struct):
@@ -113,6 +117,8 @@ class StepAssembler:
                 self._next.waited_s += record.waited_s
             elif isinstance(record, OptimizerStep):
                 self._take_optimizer_step(record)
+            elif isinstance(record, BatchesDropped):
+                self._batches, self._next.waited_s = [], 0.0
             else:
                 self.end_step()
         if is_last:

@@ -20,6 +20,8 @@ ENGINE = "tputui.engine_api"
 """Imported by a process of the engine, which reports itself."""
 PASSES_MAX = 8
 """Passes of the outermost loop after which it is not known how long it goes on."""
+DRIFT_MAX = 0.02
+"""Share of the steps that passes may make more or less than planned, such as those that the loop skips."""
 SHORTEST_EPOCH_S = 0.05
 """Shorter epochs of a script without a loader may end too late: to report one takes as long as a step."""
 FEW_STEPS = 2
@@ -37,7 +39,8 @@ class HookedTraining:
         """Steps before it is known which loss is that of the training."""
         self._loss: CallSite | None = None
         """Whose loss is that of the training."""
-        self._others: dict[CallSite, NamedMetrics] = {}
+        self._others: dict[CallSite, tuple[NamedMetrics, str]] = {}
+        """The other losses, with their names."""
         self._num_steps = self._num_batches = 0
         self._loops: list[LoopPosition] = []
         self._num_taken = 0
@@ -46,6 +49,10 @@ class HookedTraining:
         """Value of the counter of the outermost loop, and the step, at the beginning of a pass."""
         self._num_passes = 0
         """Passes that were compared."""
+        self._planned_by: tuple[LoopPosition, int, int] | None = None
+        """The loop by whose passes the steps are planned, the steps before its pass, and those of each pass."""
+        self._checked_at = 0
+        """Steps that were reported at the newest check of that plan."""
         self._epoch: EpochContext | None = None
         self._num_begun = 0
         """Epochs that have begun."""
@@ -89,7 +96,7 @@ class HookedTraining:
                     if last and place == len(steps) - last:
                         self._go_to_last_pass(run, last)
                     self._report_step(run, step)
-                for metrics in self._others.values():
+                for metrics, _ in self._others.values():
                     metrics.write(all_values=is_last)
             self._estimate_steps(run)
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
@@ -128,9 +135,12 @@ class HookedTraining:
         loss = step.losses.pop(self._loss_in(step, self._loss), None) if self._loss is not None else None
         run.step_ended(loss, step.num_examples or None, step.lr, step.ended_at)
         for site, value in step.losses.items():
-            if (metrics := self._others.get(site)) is None:
-                metrics = self._others[site] = NamedMetrics(run, site.place)
-            metrics.take({site.name: value}, run.last_step)
+            if site not in self._others:
+                is_taken = any(other.name == site.name for other in self._others)
+                name = f"{site.name} {site.place}" if is_taken else site.name
+                self._others[site] = NamedMetrics(run, site.place), name
+            metrics, name = self._others[site]
+            metrics.take({name: value}, run.last_step)
 
     def _loss_in(self, step: TrainingStep, main: CallSite) -> CallSite:
         """Whose loss is that of the training in a step. In a step without the main one it is one of the same name from
@@ -167,13 +177,19 @@ class HookedTraining:
 
     def _plan_steps(self, run: Run, loop: LoopPosition) -> float | None:
         """Plans the steps of a script whose outermost loop does not count epochs, if those of its passes are always as
-        many. Returns 0 as long as it needs to know of each pass."""
+        many, and withdraws the plan once they are not. Returns 0 as long as it needs to know of each pass."""
+        if self._planned_by is not None:
+            if self._checked_at != self._num_steps:
+                # After a report few records are to be counted.
+                self._checked_at = self._num_steps
+                self._check_plan(run, loop, *self._planned_by)
+            return None
         if loop.end is None or self._num_passes >= PASSES_MAX:
             return None
         before = self._passed_at
         if before is not None and loop.value == before[0]:
             return 0.0
-        num_steps = self._assembler.num_steps_with(self._notes.records) or self._notes.num_steps
+        num_steps = self._steps_so_far()
         self._passed_at = loop.value, num_steps
         if before is None:
             return 0.0
@@ -181,9 +197,23 @@ class HookedTraining:
         per_pass, rest = divmod(num_steps - before[1], loop.value - before[0])
         if rest or per_pass <= 0:
             return 0.0
-        run.plan(total_steps=num_steps + (loop.end - loop.value) * per_pass)
-        self._num_passes = PASSES_MAX
+        total, loader = num_steps + (loop.end - loop.value) * per_pass, self._notes.trained
+        run.plan(total_steps=total, examples=loader.num_in_set if loader is not None else None)
+        self._planned_by = loop, num_steps, per_pass
         return None
+
+    def _check_plan(self, run: Run, loop: LoopPosition, planned: LoopPosition, before: int, per_pass: int) -> None:
+        if loop.code is not planned.code or loop.name != planned.name or loop.value < planned.value:
+            return
+        num_steps = self._steps_so_far()
+        ahead = num_steps - before - (loop.value - planned.value) * per_pass
+        slack = max(per_pass, int(num_steps * DRIFT_MAX))
+        if not -slack <= ahead <= per_pass + slack:
+            self._planned_by, self._num_passes = None, PASSES_MAX
+            run.plan()
+
+    def _steps_so_far(self) -> int:
+        return self._assembler.num_steps_with(self._notes.records) or self._notes.num_steps
 
     def begin_epoch(self, num_passes: int = 1) -> None:
         """Ends the epoch, or several that were too short to be told apart; the next one begins with the next backward
@@ -225,9 +255,14 @@ class HookedTraining:
             self._compare_passes(self._loops[0], number)
         self._notes.has_new_optimizer = False
         if self._num_epochs and self._steps_planned:
-            run.plan(epochs=self._num_epochs, steps=self._steps_planned)
+            self._plan_epochs(run)
         self._epoch = EpochContext(run, number, self._num_epochs, self._steps_planned or None)
         self._epoch.__enter__()
+
+    def _plan_epochs(self, run: Run) -> None:
+        loader = self._notes.trained
+        num_in_set = loader.num_in_set if loader is not None else None
+        run.plan(epochs=self._num_epochs, steps=self._steps_planned, examples=num_in_set)
 
     def _epoch_loops(self) -> tuple[LoopPosition | None, LoopPosition | None]:
         """The loop that counts epochs, if one of the two outermost does, and the one around it."""
@@ -248,7 +283,7 @@ class HookedTraining:
     def _estimate_steps(self, run: Run) -> None:
         """Plans the epochs by the length of the loader, or the loop around its batches if that ends earlier, and the
         batches of each step, until one has ended."""
-        loader = self._notes.loader
+        loader = self._notes.trained
         if self._steps_planned or not self._num_epochs or loader is None or not loader.length or not self._num_batches:
             return
         around, _ = self._epoch_loops()
@@ -260,7 +295,7 @@ class HookedTraining:
             length = min(length, inner.end - inner.start) if is_of_batches else length
         self._steps_planned = -(-length * self._num_steps // self._num_batches)
         self._is_estimated = True
-        run.plan(epochs=self._num_epochs, steps=self._steps_planned)
+        self._plan_epochs(run)
 
     def begin_evaluation(self, *, has_batch: bool) -> None:
         """Reports the steps before, and begins the evaluation, unless it runs already."""

@@ -65,6 +65,8 @@ class PrintedProgress:
         self._is_of_parts = False
         """Whether they did so within an epoch that a process reports: they are those of its parts."""
         self._counters: dict[str, _Counter] = {}
+        self._counts_before = False
+        """Whether positions among examples are those before the batch of their line: the first one is 0."""
 
     @property
     def total_steps(self) -> int | None:
@@ -134,12 +136,17 @@ class PrintedProgress:
 
     def _in_steps(self, position: PrintedPosition) -> PrintedPosition:
         """A position among the examples or batches of an epoch as one among its steps."""
-        (number, steps), step, total = self.reported, position.step, position.total
+        (number, steps), step, total, epoch = self.reported, position.step, position.total, position.epoch
+        if steps == 1 and step is None and epoch is not None and epoch == int(epoch):
+            # Each epoch is a step; those that are counted from 0, too.
+            return position._replace(step=int(epoch) + (0 in (epoch, self._first_epoch)))
         if not (number and steps and total) or step is None or total in (steps, steps * number):
             return position
         if total == number and position.epoch is None and step:
             return position._replace(step=None, total=None, epoch=float(step), epochs=total)
-        return position._replace(step=-(-step * steps // total), total=steps)
+        self._counts_before = self._counts_before or not step
+        in_steps = step * steps // total + 1 if self._counts_before else -(-step * steps // total)
+        return position._replace(step=min(in_steps, steps), total=steps)
 
     def _is_behind(self, kind: str, step: int) -> bool:
         return kind in self._counters and step < self._counters[kind].newest

@@ -47,6 +47,7 @@ from tputui.logs.tags import choice_rank, is_test
 
 _TEST_HEAD = re.compile(r"test(?:ing)?\b")
 _VALIDATION_HEAD = re.compile(r"val(?:id\w{0,7})?\b|dev\b")
+_MEAN_HEAD = re.compile(r"\bema\b")
 _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
 _XLA_DEVICE = re.compile(
     r"(?<!\w)(?:Device=(?:xla|tpu):|(?<=training on )xla:)(\d{1,6})(?:/(\d{1,6}))?(?!\w)", re.IGNORECASE
@@ -98,6 +99,8 @@ class Stream:
         """Values of an evaluation that goes on, by tag; those of its last line count."""
         self._evaluated_to = 0
         """Newest position in it."""
+        self._of_weights: set[str] = set()
+        """Names of evaluations of the weights, rather than of their mean."""
         self._results: dict[str, LoggedValue] = {}
         """The newest value of every tag of evaluations, without its time."""
         self.chosen = ""
@@ -347,7 +350,7 @@ class Stream:
         prefix = "test_" if tests and self._validates else "valid/"
         values = [
             LoggedValue(
-                (field.name if split_of(field.name) == "valid" else f"{prefix}{field.name}") + suffix,
+                self._tag_of_evaluation(field.name, line, prefix) + suffix,
                 step,
                 t,
                 field.value if field.mean is None else field.mean,
@@ -368,6 +371,16 @@ class Stream:
             self._in_evaluation, self._evaluated_to = True, position.step
         self._evaluated |= {value.tag: value for value in values}
         return ended
+
+    def _tag_of_evaluation(self, name: str, line: PrintedLine, prefix: str) -> str:
+        """The tag of a name of an evaluation; another one for the mean of the weights where the weights are evaluated,
+        too: `Test: EMA loss 0.5`."""
+        if _MEAN_HEAD.search(line.head) is None:
+            if len(self._of_weights) < _NAMES_MAX:
+                self._of_weights.add(name)
+        elif name in self._of_weights:
+            return f"{prefix}ema_{name}"
+        return name if split_of(name) == "valid" else f"{prefix}{name}"
 
     def _end_evaluation(self) -> list[LoggedValue]:
         """Ends an evaluation; returns its values that were not returned before."""

@@ -109,6 +109,8 @@ class EpochTracker:
         """Of the epochs before the current one."""
         self._has_new = False
         """Whether the current epoch has validation values that are in no event."""
+        self._is_reported = False
+        """Whether an event has all values of the current epoch."""
         self._ends: dict[int, int] = {}
         self._events: list[ev.Event] = []
 
@@ -197,7 +199,7 @@ class EpochTracker:
             counting.newest = epoch
             self._enter(counting, epoch, step, now)
         if counting.number_of(epoch) == self.number:
-            self._last_step = max(self._last_step, step)
+            self._last_step, self._is_reported = max(self._last_step, step), False
             if len(self._ends) < _EPOCHS_MAX:
                 self._ends[self.number] = self._last_step
             self._take(meaning, value)
@@ -222,7 +224,7 @@ class EpochTracker:
         if self.number:
             self._end(now)
         self.first_step = self._last_step + 1 if self._last_step else min(step, 1)
-        self.number, self._last_step = number, step
+        self.number, self._last_step, self._is_reported = number, step, False
         self._events.append(ev.EpochStarted(t=now, epoch=number, first_step=self.first_step))
         ahead, self._ahead = self._ahead, []
         for place in ahead:
@@ -230,14 +232,15 @@ class EpochTracker:
                 self._take(place.meaning, place.value)
 
     def _end(self, now: float) -> None:
-        self._report_epoch(now)
+        if not self._is_reported:
+            self._report_epoch(now)
         self._steps_before = None if self._valid else self._last_step - self.first_step + 1
         self._train, self._valid = _Means(), _Means()
         self._best_before = self._monitor, self._best
 
     def _report_epoch(self, now: float) -> None:
         """Tells the values of the current epoch, in place of what was told of it before."""
-        self._has_new = False
+        self._has_new, self._is_reported = False, True
         self._monitor, self._best = self._best_before
         self._events.append(
             ev.EpochEnded(

@@ -10,7 +10,9 @@ from decimal import Decimal
 RECENT_MAX = 4_096
 """Values of a metric among which others are looked for."""
 _SHARE_MAX = 5e-3
-"""Greatest relative difference of equal values, however few digits are printed."""
+"""Greatest relative difference of equal values, however few digits are printed ..."""
+_UNIT_MAX = 1e-4
+"""... unless the metric is printed in such units, so that a value has few digits because it is small."""
 
 
 class Shown:
@@ -36,12 +38,16 @@ class Repeats:
         """Number of the value after the one that was found last, by the number of the metric."""
         self._lost: set[int] = set()
         """The metrics that it does not repeat."""
+        self._unit = 1.0
+        """Of the last digit that was printed."""
 
     def take(self, step: int | None, value: float, epoch: float, others: Iterable[Shown], *, is_printed: bool) -> bool:
         """Whether some metric that has all values so far has this one, too. `epoch`: NaN if not known; a log may count
         steps where another counts epochs. `is_printed`: this one was printed, else those of the others were."""
         found: dict[int, int] = {}
         missing: set[int] = set()
+        if is_printed:
+            self._unit = min(self._unit, _unit_of(value) or 1.0)
         for number, other in enumerate(others):
             if number in self._lost:
                 continue
@@ -52,7 +58,7 @@ class Repeats:
             for place in range(start, other.num_values):
                 at, known, at_epoch = other.values[place - first]
                 near = step is None or at is None or abs(step - at) <= 1 or epoch == at_epoch
-                if near and is_same(*((value, known) if is_printed else (known, value))):
+                if near and is_same(*((value, known) if is_printed else (known, value)), self._unit):
                     found[number] = place + 1
                     break
         if found:
@@ -61,14 +67,20 @@ class Repeats:
         return bool(found)
 
 
-def is_same(printed: float, exact: float) -> bool:
-    """Whether a number is the other one, as it was printed with fewer digits."""
+def is_same(printed: float, exact: float, unit: float = 1.0) -> bool:
+    """Whether a number is the other one, as it was printed with fewer digits. `unit`: that of the last digit of other
+    numbers of the metric, since the last zeros of this one are not known."""
     if not (math.isfinite(printed) and math.isfinite(exact)):
         return printed == exact or (math.isnan(printed) and math.isnan(exact))
     if printed == exact:
         return True
     difference = abs(printed - exact)
+    if unit <= _UNIT_MAX and difference <= 0.501 * unit:
+        return True
+    return difference <= 0.501 * _unit_of(printed) and difference <= _SHARE_MAX * abs(exact)
+
+
+def _unit_of(printed: float) -> float:
     # A whole number was printed without decimals: 117 of 117.11.
     exponent = 0 if printed.is_integer() else Decimal(repr(printed)).as_tuple().exponent
-    unit = 10.0**exponent if isinstance(exponent, int) else 0.0
-    return difference <= 0.501 * unit and difference <= _SHARE_MAX * abs(exact)
+    return 10.0**exponent if isinstance(exponent, int) else 0.0

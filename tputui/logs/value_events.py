@@ -626,7 +626,9 @@ class ValueEvents:
         """Whether the values of a metric are held back, since they are those of another log so far."""
         others = [other.shown for other in self._others(column)]
         if column.is_console:
-            others.insert(0, self._of_process.get(_reported_key(self._rule.meaning_of(column.tag)), Shown()))
+            split, name = _reported_key(self._rule.meaning_of(column.tag))
+            # The training loss may be printed under any name, such as `cost`.
+            others[:0] = [self._of_process.get((split, named), Shown()) for named in (name, "loss")]
         while column.num_repeated < len(column.values):
             step = column.steps[column.num_repeated] if self._has_own_steps(column) else None
             value, epoch = column.values[column.num_repeated], column.epochs[column.num_repeated]

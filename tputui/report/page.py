@@ -158,7 +158,8 @@ def _origin(snapshot: Snapshot) -> Iterable[tuple[str, str]]:
             yield "parameters", f"{fmt.count(plan.num_parameters)}, {plan.precision}"
         if plan.global_batch:
             yield "batch", f"{plan.batch_per_core} per core, {plan.global_batch} global"
-            yield "examples", f"{fmt.count(plan.train_examples)} to train, {fmt.count(plan.valid_examples)} to validate"
+            if examples := fmt.examples(plan.train_examples, plan.valid_examples):
+                yield "examples", examples
         if rate := fmt.ruled_rate(plan.lr, plan.lr_rule):
             yield "learning rate", rate
     yield from phrases.details(snapshot.details)

@@ -79,6 +79,8 @@ class Run:
         self._batch = 0
         """Most examples of a step; the last one of an epoch may have fewer."""
         self._lr: Any = math.nan
+        self._start_lr: Any = None
+        """Of the first step that had one."""
         self._epoch: EpochContext | None = None
         self._uses_epochs = False
         self._epoch_shift = 0
@@ -163,6 +165,7 @@ class Run:
                 self._weigh(step, examples)
             if lr is not None:
                 self._lr = lr if type(lr) is float else host_number("lr", lr)
+                self._start_lr = self._lr if self._start_lr is None else self._start_lr
             self._record(step, loss)
             if self._tracer.is_busy and not self._column:
                 self._tracer.at_boundary(step)
@@ -243,10 +246,18 @@ class Run:
         if not self._is_off:
             self._phases.waited_for_data(seconds)
 
-    def plan(self, *, total_steps: int | None = None, epochs: int | None = None, steps: int | None = None) -> None:
-        """Replaces the plan by what is known better now; `steps`: steps per epoch. For hooks, which learn it later."""
+    def plan(
+        self,
+        *,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        examples: int | None = None,
+    ) -> None:
+        """Replaces the plan by what is known better now; `steps`: steps per epoch, `examples`: those of the data set.
+        For hooks, which learn it later."""
         if not self._is_off:
-            self._plan.replace(total_steps, epochs, steps)
+            self._plan.replace(total_steps, epochs, steps, examples)
 
     def take_plan(self, plan: ScriptPlan) -> None:
         """Replaces the plan by that of a script that reports from now on."""
@@ -583,7 +594,8 @@ class Run:
         if not self._pace.num_steps or (not self._recorder.num_columns and self._values.num_waiting):
             return
         first = self._pace.step - self._pace.num_steps + 1
-        if plan := self._plan.announce(self._batch, columns, self._num_parts, first, float(self._lr)):
+        lr = float(self._lr if self._start_lr is None else self._start_lr)
+        if plan := self._plan.announce(self._batch, columns, self._num_parts, first, lr):
             self._process.emit(plan)
 
     def _report_meters(self, split: ev.Split) -> None:

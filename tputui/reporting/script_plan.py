@@ -22,12 +22,17 @@ class ScriptPlan:
         self._total_steps = _whole(total_steps)
         self._num_epochs = _whole(num_epochs)
         self._steps_per_epoch: int | None = None
+        self._num_examples = 0
+        """Of the data set; 0 if not known."""
         self._num_parameters = int(num_parameters)
         self.flops_per_step = flops_per_step
-        self._is_announced = False
+        self._is_announced = self._was_announced = False
 
-    def replace(self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None) -> None:
+    def replace(
+        self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None, num_examples: int | None
+    ) -> None:
         """Replaces what was said before; announces the plan again if that is not the same."""
+        self._num_examples = num_examples or 0
         plan = _whole(total_steps), _whole(num_epochs), _whole(steps_per_epoch)
         if plan != (self._total_steps, self._num_epochs, self._steps_per_epoch):
             self._total_steps, self._num_epochs, self._steps_per_epoch = plan
@@ -44,16 +49,16 @@ class ScriptPlan:
             self._steps_per_epoch = self._steps_per_epoch or num_steps or None
 
     def announce(self, examples: int, num_columns: int, world_size: int, first_step: int, lr: float) -> ev.Event | None:
-        """The plan, once it is known; None if it was returned before or is not known yet.
+        """The plan, once it is known, or no longer; None if it was returned before or is not known yet.
 
         `examples`: examples of a step in this process, 0 if not known.
         """
         steps = self._steps_per_epoch or (self._total_steps or 0) // (self._num_epochs or 1)
         # Without a number of epochs, the steps of one epoch are not the whole training.
         steps = steps if self._num_epochs else self._total_steps or 0
-        if self._is_announced or steps <= 0:
+        if self._is_announced or (steps <= 0 and not self._was_announced):
             return None
-        self._is_announced = True
+        self._is_announced = self._was_announced = True
         global_batch = examples * world_size
         return ev.TrainingPlanned(
             t=time.time(),
@@ -64,13 +69,19 @@ class ScriptPlan:
             first_step=first_step,
             batch_per_core=examples // max(1, num_columns),
             global_batch=global_batch,
-            train_examples=steps * global_batch,
+            train_examples=self._train_examples(steps, global_batch),
             valid_examples=0,
             num_parameters=self._num_parameters,
             precision="",
             lr=lr,
             lr_rule="from the script",
         )
+
+    def _train_examples(self, steps: int, global_batch: int) -> int:
+        """The examples of an epoch: less than its batches have if the last of them is smaller."""
+        of_batches = steps * global_batch if self._num_epochs else 0
+        is_last_smaller = 0 <= of_batches - self._num_examples < global_batch
+        return self._num_examples if is_last_smaller or not of_batches else of_batches
 
 
 def _whole(number: int | None) -> int | None:

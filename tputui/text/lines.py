@@ -280,15 +280,13 @@ class LineWriter:
             parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
             epochs = f"{fmt.counted(plan.num_epochs, 'epoch')} of " if plan.num_epochs else ""
             steps = f"{epochs}{plan.steps_per_epoch or plan.total_steps:,} steps{first}"
+            steps = steps if plan.total_steps else "the number of steps is not known"
             of_task = f"task {plan.task}: " if plan.task else "plan: "
             if plan.task or plan.total_steps:
                 yield of_task + ", ".join(filter(None, (steps, parameters, plan.precision)))
             if plan.global_batch:
-                validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
-                yield (
-                    f"batch: {plan.batch_per_core} per core, {plan.global_batch} global; "
-                    f"{fmt.count(plan.train_examples)} examples{validate}"
-                )
+                examples = fmt.examples(plan.train_examples, plan.valid_examples)
+                yield f"batch: {plan.batch_per_core} per core, {plan.global_batch} global{examples and f'; {examples}'}"
             if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
                 yield ragged
             if rate := fmt.ruled_rate(plan.lr, plan.lr_rule):

@@ -225,8 +225,7 @@ def _head(snapshot: Snapshot, where: str) -> list[str]:
         parameters = f"{fmt.count(plan.num_parameters)} parameters" if plan.num_parameters else ""
         lines += [row("task", plan.task, parameters, plan.precision)] if plan.task or parameters else []
         if plan.global_batch:
-            validate = f", {fmt.count(plan.valid_examples)} to validate" if plan.valid_examples else ""
-            lines.append(row("data", f"{fmt.count(plan.train_examples)} examples{validate}", batch))
+            lines.append(row("data", fmt.examples(plan.train_examples, plan.valid_examples), batch))
         if ragged := fmt.ragged_end(plan.steps_per_epoch, plan.global_batch, plan.train_examples):
             lines.append(row("", ragged))
         if snapshot.lr is not None and not math.isnan(plan.lr):

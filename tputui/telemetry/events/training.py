@@ -64,7 +64,7 @@ class TrainingPlanned(Event, frozen=True, kw_only=True, tag=True):
     global_batch: Int
     """Examples per step over all cores."""
     train_examples: Int
-    """Examples in the training split."""
+    """Examples in the training split; 0 if not known."""
     valid_examples: Int
     """Examples in the validation split."""
     num_parameters: Int
