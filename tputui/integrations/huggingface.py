@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tputui.batch_rows import length_of
-from tputui.integrations.callbacks import NamedMetrics, StepLosses, harmless, made_class
+from tputui.integrations.callbacks import FLOAT32, NamedMetrics, StepLosses, harmless, made_class
 from tputui.logs.repeats import is_same
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
 
 SOURCE = "Trainer.log"
-FLOAT32 = 1e-6
-"""Relative difference of sums in float32."""
 _NOT_SCORES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
 """Values that the Trainer adds to the results of an evaluation; they are logged, but are no scores."""
 

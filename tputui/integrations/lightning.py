@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tputui.batch_rows import length_of, rows_of
-from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, made_class
+from tputui.integrations.callbacks import FLOAT32, NamedMetrics, StepLosses, attached_run, harmless, made_class
 from tputui.reporting.run import Run
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import logged_meters, newly_logged
@@ -30,7 +30,7 @@ _PRECISIONS = {"32-true": "fp32", "bf16-true": "bf16", "bf16-mixed": "bf16"}
 """Our name by Lightning's name of a precision."""
 
 
-class _Hooks(Harmless):
+class _Hooks(StepLosses):
     """The hooks of the callback. Trainer and module are accessed by name only, so that either package works."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
@@ -51,6 +51,7 @@ class _Hooks(Harmless):
         self._logged_before: dict[str, Any] = {}
         """What was logged before the validation split."""
         self._valid_names: set[str] = set()
+        """What was logged in validation splits; an epoch without one still has the values of the one before."""
 
     @harmless
     def setup(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
@@ -77,6 +78,8 @@ class _Hooks(Harmless):
             self._is_training = True
             self._step = _steps_before(trainer)
             self._count_from(self._run, self._step, int(trainer.current_epoch))
+            if not pl_module.automatic_optimization:
+                self._begin_losses(is_scaled=False)
             self._report_plan(self._run, trainer, pl_module)
 
     def _report_plan(self, run: Run, trainer: Any, pl_module: Any) -> None:
@@ -90,7 +93,8 @@ class _Hooks(Harmless):
         batch = self._batch_size or 0
         global_batch = batch * trainer.world_size * trainer.accumulate_grad_batches
         valid_steps = sum(trainer.num_val_batches)
-        sizes = [length_of(getattr(loader, "dataset", None)) for loader in (train, valid)]
+        sizes = [length_of(getattr(loader, "dataset", None)) or 0 for loader in (train, valid)]
+        most_valid = valid_steps * trainer.world_size * (getattr(valid, "batch_size", None) or math.inf)
         run.emit(
             ev.TrainingPlanned(
                 t=time.time(),
@@ -102,7 +106,7 @@ class _Hooks(Harmless):
                 batch_per_core=batch,
                 global_batch=global_batch,
                 train_examples=min(sizes[0] or num_steps * global_batch, num_steps * global_batch),
-                valid_examples=sizes[1] or 0,
+                valid_examples=int(min(sizes[1], most_valid)) if valid_steps else sizes[1],
                 num_parameters=sum(p.numel() for p in pl_module.parameters() if p.requires_grad),
                 precision=_PRECISIONS.get(str(trainer.precision), str(trainer.precision)),
                 lr=_lr(trainer.optimizers),
@@ -113,7 +117,6 @@ class _Hooks(Harmless):
     @harmless
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._run is not None:
-            self._valid_names = set()
             self._losses, self._examples_open = [], 0
             self._epoch = self._run.epoch(trainer.current_epoch + 1 + self._epoch_shift)
             self._epoch.__enter__()
@@ -131,7 +134,10 @@ class _Hooks(Harmless):
         run = self._run
         if run is None:
             return
-        self._losses.append(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is None and not pl_module.automatic_optimization:
+            loss = self._loss_of_step()
+        self._losses.append(loss)
         self._examples_open += self._examples(batch)
         accumulated = trainer.accumulate_grad_batches
         if (batch_idx + 1) % accumulated and not trainer.is_last_batch and batch_idx + 1 < trainer.num_training_batches:
@@ -221,8 +227,10 @@ class _Hooks(Harmless):
         if run is None or epoch is None:
             return
         logged = {name: value for name, value in trainer.callback_metrics.items() if name not in self._valid_names}
+        loss = run.loss_of_epoch()
         for name, reading in logged_meters(_floats(logged), "train", ("loss",)).items():
-            run.meter(name, reading.val)
+            if loss is None or "loss" not in name or not _is_either(reading.val, loss.val, loss.avg):
+                run.meter(name, reading.val)
         self._epoch = None
         epoch.__exit__(None, None, None)
         self._stop_if_asked(run, trainer)
@@ -269,8 +277,14 @@ def _length(trainer: Any) -> tuple[int, int]:
     return (total // steps, steps) if steps and not total % steps else (0, total)
 
 
+def _is_either(value: float, *others: float) -> bool:
+    return any(math.isclose(value, other, rel_tol=FLOAT32) for other in others)
+
+
 def _floats(logged: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in logged.items()}
+    """Without what Lightning adds under a second name, as to a metric that is logged by step and by epoch."""
+    names = {name for name in logged if name.removesuffix("_epoch") not in logged or not name.endswith("_epoch")}
+    return {name: float(value) for name, value in logged.items() if name in names}
 
 
 def _loader(loaders: Any) -> Any:

@@ -10,7 +10,9 @@ from decimal import Decimal
 RECENT_MAX = 4_096
 """Values of a metric among which others are looked for."""
 _SHARE_MAX = 5e-3
-"""Greatest relative difference of equal values, however few digits are printed."""
+"""Greatest relative difference of equal values, however few digits are printed ..."""
+_SHARE_MAX_AFTER = 5e-2
+"""... and of a metric that has repeated values before, or has the name of the other."""
 
 
 class Shown:
@@ -37,9 +39,19 @@ class Repeats:
         self._lost: set[int] = set()
         """The metrics that it does not repeat."""
 
-    def take(self, step: int | None, value: float, epoch: float, others: Iterable[Shown], *, is_printed: bool) -> bool:
+    def take(
+        self,
+        step: int | None,
+        value: float,
+        epoch: float,
+        others: Iterable[Shown],
+        *,
+        is_printed: bool,
+        namesake: Shown | None = None,
+    ) -> bool:
         """Whether some metric that has all values so far has this one, too. `epoch`: NaN if not known; a log may count
-        steps where another counts epochs. `is_printed`: this one was printed, else those of the others were."""
+        steps where another counts epochs. `is_printed`: this one was printed, else those of the others were.
+        `namesake`: the one with its name."""
         found: dict[int, int] = {}
         missing: set[int] = set()
         for number, other in enumerate(others):
@@ -52,7 +64,9 @@ class Repeats:
             for place in range(start, other.num_values):
                 at, known, at_epoch = other.values[place - first]
                 near = step is None or at is None or abs(step - at) <= 1 or epoch == at_epoch
-                if near and is_same(*((value, known) if is_printed else (known, value))):
+                is_likely = number in self._places or other is namesake
+                share_max = _SHARE_MAX_AFTER if is_likely else _SHARE_MAX
+                if near and is_same(*((value, known) if is_printed else (known, value)), share_max):
                     found[number] = place + 1
                     break
         if found:
@@ -61,7 +75,7 @@ class Repeats:
         return bool(found)
 
 
-def is_same(printed: float, exact: float) -> bool:
+def is_same(printed: float, exact: float, share_max: float = _SHARE_MAX) -> bool:
     """Whether a number is the other one, as it was printed with fewer digits."""
     if not (math.isfinite(printed) and math.isfinite(exact)):
         return printed == exact or (math.isnan(printed) and math.isnan(exact))
@@ -70,4 +84,4 @@ def is_same(printed: float, exact: float) -> bool:
     difference = abs(printed - exact)
     exponent = Decimal(repr(printed)).as_tuple().exponent
     unit = 10.0**exponent if isinstance(exponent, int) else 0.0
-    return difference <= 0.501 * unit and difference <= _SHARE_MAX * abs(exact)
+    return difference <= 0.501 * unit and difference <= share_max * abs(exact)

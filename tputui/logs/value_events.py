@@ -45,6 +45,7 @@ WAIT_MAX_S = 5.0
 """... and after which they are complete in any case."""
 _CUT = "a loss of a core is beyond float32, in which losses of cores are stored; its largest number is shown"
 _LEFT_OUT = "some steps of the loss are left out, because not every core logged a value for them"
+TRAINING_LOSS: tuple[Split, str] = ("train", "loss")
 UNKNOWN = "unknown"
 REASON = "the logs of a script do not name its devices"
 
@@ -201,6 +202,8 @@ _POSITIONS_MAX = 1 << 16
 _TOTAL_MAX = 2**53
 REPEAT_WAIT_S = 3.0
 """Seconds for which a value that another log does not have is held back, because that log may be behind."""
+FIRST_LOSS_WAIT_S = 120.0
+"""The same of a training loss, until the process reports its first one: it may compile after the script has printed."""
 
 
 class _PendingValues:
@@ -347,7 +350,7 @@ class ValueEvents:
         for column in self._columns.values():
             if column is not None:
                 column.is_loss = False
-                if column.is_console and not column.shown.num_values:
+                if self._may_repeat_process(column) and not column.shown.num_values:
                     column.repeats = Repeats()
 
     def take_reported(self, tag: str, first_step: int, values: Iterable[float]) -> None:
@@ -552,12 +555,16 @@ class ValueEvents:
             self._metrics[column.is_console].append(column)
         if self._loss is not None:
             column.is_loss = self._is_loss(column)
-        if self.position_at is not None and column.is_console:
+        if self.position_at is not None and self._may_repeat_process(column):
             column.repeats = Repeats()
         elif self._has_console and self._others(column, of_any_split=True):
             is_of_loss = self._loss is not None and self._is_loss_printed == column.is_console
             column.repeats = None if is_of_loss else Repeats()
         return column
+
+    def _may_repeat_process(self, column: _PendingValues) -> bool:
+        """Whether a metric may only repeat what the process reports. A file may have the training loss once more."""
+        return column.is_console or self._key_of(column) == TRAINING_LOSS
 
     def _others(self, column: _PendingValues, *, of_any_split: bool = False) -> list[_PendingValues]:
         """The metrics of files for one of the console, and the other way round."""
@@ -623,18 +630,20 @@ class ValueEvents:
     def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
         """Whether the values of a metric are held back, since they are those of another log so far."""
         others = [other.shown for other in self._others(column)]
-        if column.is_console:
-            others.insert(0, self._of_process.get(_reported_key(self._rule.meaning_of(column.tag)), Shown()))
+        namesake = None
+        if self._may_repeat_process(column):
+            namesake = self._of_process.get(self._key_of(column), Shown())
+            others.insert(0, namesake)
         while column.num_repeated < len(column.values):
             step = None if column.is_counted else column.steps[column.num_repeated]
             value, epoch = column.values[column.num_repeated], column.epochs[column.num_repeated]
-            if repeats.take(step, value, epoch, others, is_printed=column.is_console):
+            if repeats.take(step, value, epoch, others, is_printed=column.is_console, namesake=namesake):
                 column.num_repeated, column.waits_since = column.num_repeated + 1, None
                 column.num_hidden += 1
                 continue
             # The other log may be behind.
             column.waits_since = now if column.waits_since is None else column.waits_since
-            is_late = now - column.waits_since > REPEAT_WAIT_S or len(column.values) >= VALUES_PER_EVENT
+            is_late = now - column.waits_since > self._wait_s(column) or len(column.values) >= VALUES_PER_EVENT
             if final or is_late or not (column.num_repeated or self._has_namesake(column)):
                 column.repeats = None
                 return False
@@ -644,9 +653,16 @@ class ValueEvents:
             column.num_repeated = 0
         return True
 
+    def _wait_s(self, column: _PendingValues) -> float:
+        is_first = self.position_at is not None and TRAINING_LOSS not in self._of_process
+        return FIRST_LOSS_WAIT_S if is_first and self._key_of(column) == TRAINING_LOSS else REPEAT_WAIT_S
+
+    def _key_of(self, column: _PendingValues) -> tuple[Split, str]:
+        return _reported_key(self._rule.meaning_of(column.tag))
+
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""
-        if self.position_at is not None and column.is_console:
+        if self.position_at is not None and self._may_repeat_process(column):
             return True  # The journal of the process may be behind.
         meaning = self._rule.meaning_of(column.tag)
         return any(meaning == self._rule.meaning_of(other.tag) for other in self._others(column))
@@ -666,8 +682,9 @@ class ValueEvents:
 
 
 def _reported_key(meaning: TagMeaning) -> tuple[Split, str]:
-    """Split and name; one name for what is a training loss, however the script calls it."""
-    return meaning.split, meaning.name if loss_rank(meaning) is None else "loss"
+    """Split and name; one name for what is a training loss, however the script calls it. The name of a printed one may
+    say its split twice."""
+    return meaning.split, meaning.name.removeprefix("train_") if loss_rank(meaning) is None else "loss"
 
 
 def _is_cut(event: ev.Event) -> bool:
