@@ -83,6 +83,7 @@ class _Hooks(StepLosses):
             task=type(model).__name__,
             num_epochs=shape.num_epochs + self._epoch_shift,
             steps_per_epoch=shape.steps_per_epoch,
+            num_steps=int(state.max_steps) + self._step_shift if int(state.max_steps) % shape.steps_per_epoch else 0,
             valid_steps=length_of(valid) or 0,
             first_step=self._first_step + self._step_shift,
             batch_per_core=shape.batch // max(1, args.world_size),

@@ -85,7 +85,7 @@ class _Hooks(StepLosses):
     def _report_plan(self, run: Run, trainer: Any, pl_module: Any) -> None:
         train, valid = _loader(trainer.train_dataloader), _loader(trainer.val_dataloaders)
         self._batch_size = getattr(train, "batch_size", None)
-        num_epochs, num_steps = _length(trainer)
+        num_epochs, num_steps, total_steps = _length(trainer)
         if not num_steps:
             if not self.is_attached:
                 run.warn("the number of steps is not available: the loader has no length, or the Trainer no max_epochs")
@@ -101,6 +101,7 @@ class _Hooks(StepLosses):
                 task=type(pl_module).__name__,
                 num_epochs=num_epochs + self._epoch_shift * bool(num_epochs),
                 steps_per_epoch=num_steps,
+                num_steps=total_steps + self._step_shift * bool(total_steps),
                 valid_steps=0 if valid_steps == math.inf else int(valid_steps),
                 first_step=self._step + self._step_shift + 1,
                 batch_per_core=batch,
@@ -266,15 +267,18 @@ def _steps_before(trainer: Any) -> int:
     return int(getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step))
 
 
-def _length(trainer: Any) -> tuple[int, int]:
-    """Epochs, and steps of each; 0 epochs and all steps if training ends within one, and 0 for what is not known."""
+def _length(trainer: Any) -> tuple[int, int, int]:
+    """Epochs, steps of each, and all steps if they are no whole epochs, else 0; 0 epochs and all steps if those of an
+    epoch are not known, or training ends within one, and 0 for what is not known."""
     batches, epochs, total = trainer.num_training_batches, trainer.max_epochs or -1, trainer.max_steps
     steps = 0 if batches == math.inf else math.ceil(batches / trainer.accumulate_grad_batches)
     if steps and epochs > 0 and not 0 <= total < steps * epochs:
-        return epochs, steps
+        return epochs, steps, 0
     if total <= 0:
-        return 0, 0
-    return (total // steps, steps) if steps and not total % steps else (0, total)
+        return 0, 0, 0
+    # It counts the step of each optimizer.
+    total = math.ceil(total / max(1, len(trainer.optimizers)))
+    return (math.ceil(total / steps), steps, total if total % steps else 0) if 0 < steps < total else (0, total, 0)
 
 
 def _is_either(value: float, *others: float) -> bool:

@@ -350,12 +350,12 @@ class ValueEvents:
         for column in self._columns.values():
             if column is not None:
                 column.is_loss = False
-                if self._may_repeat_process(column) and not column.shown.num_values:
+                if column.is_console and not column.shown.num_values:
                     column.repeats = Repeats()
 
     def take_reported(self, tag: str, first_step: int, values: Iterable[float]) -> None:
         """Takes the values of a tag in consecutive steps that the process reports; printed ones may repeat them."""
-        key = _reported_key(self._rule.meaning_of(tag))
+        key = self._key_of(tag)
         if key not in self._of_process and len(self._of_process) >= _PRINTED_MAX:
             return
         shown = self._of_process.setdefault(key, Shown())
@@ -365,14 +365,14 @@ class ValueEvents:
     def take(self, source: str, values: Sequence[LoggedValue], now: float, *, is_late: bool = False) -> None:
         """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
 
-        From a log that is late, which is written with checkpoints, a metric is taken only if the console does not have
-        it with its steps.
+        From a log that is late, which is written with checkpoints, a metric is taken only if neither the console has it
+        with its steps nor the process reports it.
         """
         columns = self._columns
         by_step = self._epochs_of_steps(source, values)
         newest: int | None = None
         for tag, step, t, value, epoch, x in values:
-            if is_late and tag in self._printed:
+            if is_late and (tag in self._printed or self._key_of(tag) in self._of_process):
                 continue
             key = (source, tag)
             column = columns[key] if key in columns else self._add_column(source, tag, now)
@@ -555,16 +555,12 @@ class ValueEvents:
             self._metrics[column.is_console].append(column)
         if self._loss is not None:
             column.is_loss = self._is_loss(column)
-        if self.position_at is not None and self._may_repeat_process(column):
+        if self.position_at is not None and column.is_console:
             column.repeats = Repeats()
         elif self._has_console and self._others(column, of_any_split=True):
             is_of_loss = self._loss is not None and self._is_loss_printed == column.is_console
             column.repeats = None if is_of_loss else Repeats()
         return column
-
-    def _may_repeat_process(self, column: _PendingValues) -> bool:
-        """Whether a metric may only repeat what the process reports. A file may have the training loss once more."""
-        return column.is_console or self._key_of(column) == TRAINING_LOSS
 
     def _others(self, column: _PendingValues, *, of_any_split: bool = False) -> list[_PendingValues]:
         """The metrics of files for one of the console, and the other way round."""
@@ -630,9 +626,8 @@ class ValueEvents:
     def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
         """Whether the values of a metric are held back, since they are those of another log so far."""
         others = [other.shown for other in self._others(column)]
-        namesake = None
-        if self._may_repeat_process(column):
-            namesake = self._of_process.get(self._key_of(column), Shown())
+        namesake = self._of_process.get(self._key_of(column.tag), Shown()) if column.is_console else None
+        if namesake is not None:
             others.insert(0, namesake)
         while column.num_repeated < len(column.values):
             step = None if column.is_counted else column.steps[column.num_repeated]
@@ -655,14 +650,17 @@ class ValueEvents:
 
     def _wait_s(self, column: _PendingValues) -> float:
         is_first = self.position_at is not None and TRAINING_LOSS not in self._of_process
-        return FIRST_LOSS_WAIT_S if is_first and self._key_of(column) == TRAINING_LOSS else REPEAT_WAIT_S
+        return FIRST_LOSS_WAIT_S if is_first and self._key_of(column.tag) == TRAINING_LOSS else REPEAT_WAIT_S
 
-    def _key_of(self, column: _PendingValues) -> tuple[Split, str]:
-        return _reported_key(self._rule.meaning_of(column.tag))
+    def _key_of(self, tag: str) -> tuple[Split, str]:
+        """Split and name; one name for what is a training loss, however the script calls it. The name of a printed one
+        may have its split twice."""
+        meaning = self._rule.meaning_of(tag)
+        return meaning.split, meaning.name.removeprefix("train_") if loss_rank(meaning) is None else "loss"
 
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""
-        if self.position_at is not None and self._may_repeat_process(column):
+        if self.position_at is not None and column.is_console:
             return True  # The journal of the process may be behind.
         meaning = self._rule.meaning_of(column.tag)
         return any(meaning == self._rule.meaning_of(other.tag) for other in self._others(column))
@@ -679,12 +677,6 @@ class ValueEvents:
             self._rows.add(core or 0, step, value)
         newest_t = column.times[-1]
         self._pace.add(column.steps[-1], newest_t if not math.isnan(newest_t) else now)
-
-
-def _reported_key(meaning: TagMeaning) -> tuple[Split, str]:
-    """Split and name; one name for what is a training loss, however the script calls it. The name of a printed one may
-    say its split twice."""
-    return meaning.split, meaning.name.removeprefix("train_") if loss_rank(meaning) is None else "loss"
 
 
 def _is_cut(event: ev.Event) -> bool:
