@@ -444,6 +444,9 @@ class ValueEvents:
         if place is None:
             return step, None
         number, epochs = place[1:]
+        if not number and epoch is not None and epoch == int(epoch):
+            # The process knows of no epochs.
+            return place[0] if step is None else step, epoch + self._counts_from_0.get(column.source, False)
         has_epoch = evaluates or (step is None and epoch is not None and not place[0])
         if epoch is not None and epoch == int(epoch) and number:
             # A file may be read long after the epoch, and a line when the next one has begun.
@@ -522,7 +525,8 @@ class ValueEvents:
         self._warn_of_left_out(now, final=final)
         place = self.position_at(now, False) if self.position_at is not None else None
         epochs = self._epochs.events(now, self._lr, final=final, running=place[1] if place is not None else 0)
-        self._events += [event for event in epochs if not (is_reported and isinstance(event, ev.EpochStarted))]
+        has_epochs = is_reported and (place is None or place[1] > 0)
+        self._events += [event for event in epochs if not (has_epochs and isinstance(event, ev.EpochStarted))]
         progress = self._pace.event(now, self._epochs, self._lr, self._examples_per_s)
         if progress is not None and not is_reported:
             self._events.append(progress)
