@@ -657,10 +657,16 @@ class ValueEvents:
         return FIRST_LOSS_WAIT_S if is_first and self._key_of(column.tag) == TRAINING_LOSS else REPEAT_WAIT_S
 
     def _key_of(self, tag: str) -> tuple[Split, str]:
-        """Split and name; one name for what is a training loss, however the script calls it. The name of a printed one
-        may have its split twice."""
+        """Split and name; one name for what is a training loss, however the script calls it, and for what a script calls
+        a test. The name of a printed one may have its split twice."""
         meaning = self._rule.meaning_of(tag)
-        return meaning.split, meaning.name.removeprefix("train_") if loss_rank(meaning) is None else "loss"
+        if loss_rank(meaning) is not None:
+            return TRAINING_LOSS
+        prefixes = ("train_",) if meaning.split == "train" else ("valid/", "test_")
+        name = meaning.name
+        for prefix in prefixes:
+            name = name.removeprefix(prefix)
+        return meaning.split, name
 
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""
