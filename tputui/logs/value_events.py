@@ -657,8 +657,8 @@ class ValueEvents:
         return FIRST_LOSS_WAIT_S if is_first and self._key_of(column.tag) == TRAINING_LOSS else REPEAT_WAIT_S
 
     def _key_of(self, tag: str) -> tuple[Split, str]:
-        """Split and name; one name for what is a training loss, however the script calls it. A test is a validation, and
-        the name of a printed one may have its split twice."""
+        """Split and name; one name for what is a training loss, however the script calls it. A test is a validation; a
+        printed name may have its split twice."""
         meaning = self._rule.meaning_of(tag)
         if loss_rank(meaning) is not None:
             return TRAINING_LOSS
