@@ -76,6 +76,7 @@ class Odd(TputuiCallback):
     def _enter_next(self, control):
         raise RuntimeError("a fault of the callback")
 train("odd", Odd("odd-runs"), save_strategy="no")
+train("short", TputuiCallback("short-runs"), save_strategy="no", max_steps=11)
 """
 
 
@@ -137,6 +138,12 @@ def test_trainer_metrics_equal_its_history(trained: Path) -> None:
     saved = of_type(events, ev.CheckpointSaved)
     assert [(Path(event.path).name, event.step) for event in saved] == [("checkpoint-8", 8), ("checkpoint-16", 16)]
     assert [Path(event.path).name for event in of_type(events, ev.CheckpointDropped)] == ["checkpoint-8"]
+
+
+def test_trainer_that_ends_within_an_epoch_has_the_steps_that_it_plans(trained: Path) -> None:
+    run_dir = the_run(trained / "short-runs")
+    (plan,) = of_type(read_events(run_dir / "worker-0.jsonl"), ev.TrainingPlanned)
+    assert (plan.num_epochs, plan.steps_per_epoch, plan.num_steps) == (2, 8, 11)
 
 
 def test_trainer_serves_requests_to_save_and_to_stop(trained: Path) -> None:

@@ -145,6 +145,49 @@ def test_lightning_is_reported_through_several_fits(launch: Launch) -> None:
     assert test == pytest.approx(truth["test"])
 
 
+_MANUAL_OPTIMIZATION = """
+class Two(Line):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+    def training_step(self, batch, batch_idx):
+        first, second = self.optimizers()
+        first.zero_grad()
+        self.manual_backward(self.loss(batch))
+        first.step()
+        second.zero_grad()
+        doubled = self.loss(batch) * 2
+        self.manual_backward(doubled)
+        second.step()
+        self.losses.append(doubled.item())
+        self.log("train_loss", doubled, on_epoch=True)
+        self.log("norm", self.layer.weight.detach().norm())
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", self.loss(batch), on_step=True, on_epoch=True)
+    def configure_optimizers(self):
+        return [torch.optim.SGD([parameter], lr=0.02) for parameter in self.layer.parameters()]
+
+module = Two()
+fit(module, -1, max_steps=44, check_val_every_n_epoch=2, limit_val_batches=3)
+json.dump({"losses": module.losses, "valid": module.valid}, open("truth.json", "w"))
+"""
+
+
+def test_lightning_without_automatic_optimization_is_reported(launch: Launch) -> None:
+    reported = launch(LIGHTNING + _MANUAL_OPTIMIZATION, PJRT_DEVICE="CPU")
+    truth, shown = reported.truth, reported.shown
+    assert list(reported.losses().values()) == pytest.approx(truth["losses"])
+    assert shown["loss_named"]["name"] == "doubled"
+    # `max_steps` counts the steps of both optimizers.
+    [plan] = plans(reported)
+    assert (plan.num_epochs, plan.steps_per_epoch, plan.num_steps, plan.valid_examples) == (3, 8, 22, 24)
+    epochs = of_type(reported.events, ev.EpochEnded)
+    # The third epoch has no evaluation, though Trainer still has the results of the second one.
+    assert [sorted(epoch.valid) for epoch in epochs] == [[], ["loss"], []]
+    assert epochs[1].valid["loss"].avg == pytest.approx(truth["valid"][0])
+    assert [sorted(epoch.train) for epoch in epochs] == [["loss", "norm"]] * 3
+
+
 def plans(reported: Reported) -> list[ev.TrainingPlanned]:
     return of_type(reported.events, ev.TrainingPlanned)
 

@@ -449,3 +449,64 @@ def test_values_of_a_log_without_steps_are_only_counted() -> None:
     stepless = [value("loss", None, 1.0, epoch) for epoch in (1, 2)]
     assert [event.counted for event in logged(events_of(stepless))] == [True]
     assert [event.counted for event in logged(events_of([*stepless, value("acc", 3, 1.0)]))] == [False, False]
+
+
+def placed_by_steps(gathered: ValueEvents) -> None:
+    """A process reports, which knows of no epochs; its step is the time."""
+    gathered.place_by(lambda t, evaluates: (int(t - T0), 0, range(1, 1)))
+
+
+def test_losses_that_are_printed_before_the_process_reports_its_first_one_are_shown_once() -> None:
+    gathered = ValueEvents()
+    placed_by_steps(gathered)
+    gathered.take(CONSOLE, [value("loss/core0", 0, 2.3063)], T0)
+    # The second step compiles.
+    events = gathered.events(T0) + gathered.events(T0 + 60)
+    gathered.take_reported("loss", 1, [2.306258, 2.295215])
+    events += gathered.events(T0 + 61, final=True)
+    assert logged(events) == []
+
+
+def test_value_of_few_digits_is_that_of_the_same_name_only() -> None:
+    gathered = ValueEvents()
+    placed_by_steps(gathered)
+    gathered.take_reported("valid/loss", 8, [0.042756])
+    gathered.take(CONSOLE, [value("val_loss", None, 0.043), value("val_error", None, 0.043)], T0 + 8)
+    assert [event.name for event in logged(gathered.events(T0 + 8, final=True))] == ["error"]
+
+
+def test_mean_loss_of_an_epoch_that_is_printed_is_that_of_the_process() -> None:
+    gathered = ValueEvents()
+    placed_by_steps(gathered)
+    gathered.take_reported("loss", 1, [1.0, 0.5])
+    gathered.take_reported("loss", 2, [0.75])
+    gathered.take_reported("valid/loss", 2, [0.6])
+    gathered.take(CONSOLE, [value("train_loss", None, 0.75), value("test_loss", None, 0.6)], T0 + 2)
+    assert logged(gathered.events(T0 + 2, final=True)) == []
+
+
+def test_log_that_is_written_with_checkpoints_adds_nothing_that_the_process_reports() -> None:
+    gathered = ValueEvents()
+    placed_by_steps(gathered)
+    gathered.take_reported("train_runtime", 20, [1.5])
+    rows_of_log = [value("train_runtime", 20, 1.5), value("total_flos", 20, 3.0)]
+    gathered.take("out/trainer_state.json", rows_of_log, T0 + 20, is_late=True)
+    assert [event.name for event in logged(gathered.events(T0 + 20, final=True))] == ["total_flos"]
+
+
+def test_epochs_are_those_that_are_printed_if_the_process_knows_of_none() -> None:
+    gathered = ValueEvents()
+    placed_by_steps(gathered)
+    for epoch in (0, 1, 2):
+        gathered.take(CONSOLE, [value("valid_loss", None, 1 / (epoch + 1), epoch)], T0 + 10 * (epoch + 1))
+    events = gathered.events(T0 + 30, final=True)
+    ended = [(event.epoch, event.step) for event in events if isinstance(event, ev.EpochEnded)]
+    assert ended == [(1, 10), (2, 20), (3, 30)]
+
+
+def test_error_of_catboost_in_its_file_of_the_evaluation_is_no_training_loss() -> None:
+    gathered = ValueEvents()
+    for name in ("learn", "test"):
+        gathered.take(f"catboost_info/{name}_error.tsv", [value("Logloss", step, 0.5) for step in range(3)], T0)
+    splits = {event.source: event.split for event in logged(gathered.events(T0, final=True))}
+    assert splits == {"catboost_info/learn_error.tsv": "train", "catboost_info/test_error.tsv": "valid"}

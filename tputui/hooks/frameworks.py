@@ -37,8 +37,10 @@ def lightning_callbacks() -> list[Any]:
     if _attached_in is None:
         return []
     with contextlib.suppress(Exception):
+        from tputui.hooks.notes import take_step_loss
         from tputui.integrations import lightning
 
+        lightning.AttachedCallback.take_step_loss = staticmethod(take_step_loss)
         return [lightning.AttachedCallback()]
     return []
 

@@ -17,6 +17,8 @@ from tputui.reporting.start import current, join
 from tputui.telemetry.events import LossNamed
 from tputui.telemetry.logged_values import LoggedColumns, values_logged
 
+FLOAT32 = 1e-6
+"""Relative difference of two values that differ in their last bits in float32."""
 WRITE_INTERVAL_S = 1.0
 VALUES_MAX = 4_096
 """Most values that wait to be written."""

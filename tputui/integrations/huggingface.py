@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tputui.batch_rows import length_of
-from tputui.integrations.callbacks import NamedMetrics, StepLosses, harmless, made_class
+from tputui.integrations.callbacks import FLOAT32, NamedMetrics, StepLosses, harmless, made_class
 from tputui.logs.repeats import is_same
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import without_split
 
 SOURCE = "Trainer.log"
-FLOAT32 = 1e-6
-"""Relative difference of sums in float32."""
 _NOT_SCORES = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch")
 """Values that the Trainer adds to the results of an evaluation; they are logged, but are no scores."""
 
@@ -85,6 +83,7 @@ class _Hooks(StepLosses):
             task=type(model).__name__,
             num_epochs=shape.num_epochs + self._epoch_shift,
             steps_per_epoch=shape.steps_per_epoch,
+            num_steps=int(state.max_steps) + self._step_shift if int(state.max_steps) % shape.steps_per_epoch else 0,
             valid_steps=length_of(valid) or 0,
             first_step=self._first_step + self._step_shift,
             batch_per_core=shape.batch // max(1, args.world_size),

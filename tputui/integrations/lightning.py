@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tputui.batch_rows import length_of, rows_of
-from tputui.integrations.callbacks import Harmless, NamedMetrics, attached_run, harmless, made_class
+from tputui.integrations.callbacks import FLOAT32, NamedMetrics, StepLosses, attached_run, harmless, made_class
 from tputui.reporting.run import Run
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import logged_meters, newly_logged
@@ -30,7 +30,7 @@ _PRECISIONS = {"32-true": "fp32", "bf16-true": "bf16", "bf16-mixed": "bf16"}
 """Our name by Lightning's name of a precision."""
 
 
-class _Hooks(Harmless):
+class _Hooks(StepLosses):
     """The hooks of the callback. Trainer and module are accessed by name only, so that either package works."""
 
     def __init__(self, runs_dir: str | None = None) -> None:
@@ -51,6 +51,7 @@ class _Hooks(Harmless):
         self._logged_before: dict[str, Any] = {}
         """What was logged before the validation split."""
         self._valid_names: set[str] = set()
+        """What was logged in validation splits; an epoch without one still has the values of the one before."""
 
     @harmless
     def setup(self, trainer: Any, pl_module: Any, stage: str | None = None) -> None:
@@ -77,12 +78,14 @@ class _Hooks(Harmless):
             self._is_training = True
             self._step = _steps_before(trainer)
             self._count_from(self._run, self._step, int(trainer.current_epoch))
+            if not pl_module.automatic_optimization:
+                self._begin_losses(is_scaled=False)
             self._report_plan(self._run, trainer, pl_module)
 
     def _report_plan(self, run: Run, trainer: Any, pl_module: Any) -> None:
         train, valid = _loader(trainer.train_dataloader), _loader(trainer.val_dataloaders)
         self._batch_size = getattr(train, "batch_size", None)
-        num_epochs, num_steps = _length(trainer)
+        num_epochs, num_steps, total_steps = _length(trainer)
         if not num_steps:
             if not self.is_attached:
                 run.warn("the number of steps is not available: the loader has no length, or the Trainer no max_epochs")
@@ -90,19 +93,21 @@ class _Hooks(Harmless):
         batch = self._batch_size or 0
         global_batch = batch * trainer.world_size * trainer.accumulate_grad_batches
         valid_steps = sum(trainer.num_val_batches)
-        sizes = [length_of(getattr(loader, "dataset", None)) for loader in (train, valid)]
+        sizes = [length_of(getattr(loader, "dataset", None)) or 0 for loader in (train, valid)]
+        most_valid = valid_steps * trainer.world_size * (getattr(valid, "batch_size", None) or math.inf)
         run.emit(
             ev.TrainingPlanned(
                 t=time.time(),
                 task=type(pl_module).__name__,
                 num_epochs=num_epochs + self._epoch_shift * bool(num_epochs),
                 steps_per_epoch=num_steps,
+                num_steps=total_steps + self._step_shift * bool(total_steps),
                 valid_steps=0 if valid_steps == math.inf else int(valid_steps),
                 first_step=self._step + self._step_shift + 1,
                 batch_per_core=batch,
                 global_batch=global_batch,
                 train_examples=min(sizes[0] or num_steps * global_batch, num_steps * global_batch),
-                valid_examples=sizes[1] or 0,
+                valid_examples=int(min(sizes[1], most_valid)) if valid_steps else sizes[1],
                 num_parameters=sum(p.numel() for p in pl_module.parameters() if p.requires_grad),
                 precision=_PRECISIONS.get(str(trainer.precision), str(trainer.precision)),
                 lr=_lr(trainer.optimizers),
@@ -113,7 +118,6 @@ class _Hooks(Harmless):
     @harmless
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._run is not None:
-            self._valid_names = set()
             self._losses, self._examples_open = [], 0
             self._epoch = self._run.epoch(trainer.current_epoch + 1 + self._epoch_shift)
             self._epoch.__enter__()
@@ -131,7 +135,10 @@ class _Hooks(Harmless):
         run = self._run
         if run is None:
             return
-        self._losses.append(outputs.get("loss") if isinstance(outputs, Mapping) else outputs)
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is None and not pl_module.automatic_optimization:
+            loss = self._loss_of_step()
+        self._losses.append(loss)
         self._examples_open += self._examples(batch)
         accumulated = trainer.accumulate_grad_batches
         if (batch_idx + 1) % accumulated and not trainer.is_last_batch and batch_idx + 1 < trainer.num_training_batches:
@@ -221,8 +228,10 @@ class _Hooks(Harmless):
         if run is None or epoch is None:
             return
         logged = {name: value for name, value in trainer.callback_metrics.items() if name not in self._valid_names}
+        loss = run.loss_of_epoch()
         for name, reading in logged_meters(_floats(logged), "train", ("loss",)).items():
-            run.meter(name, reading.val)
+            if loss is None or "loss" not in name or not _is_either(reading.val, loss.val, loss.avg):
+                run.meter(name, reading.val)
         self._epoch = None
         epoch.__exit__(None, None, None)
         self._stop_if_asked(run, trainer)
@@ -258,19 +267,28 @@ def _steps_before(trainer: Any) -> int:
     return int(getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", trainer.global_step))
 
 
-def _length(trainer: Any) -> tuple[int, int]:
-    """Epochs, and steps of each; 0 epochs and all steps if training ends within one, and 0 for what is not known."""
+def _length(trainer: Any) -> tuple[int, int, int]:
+    """Epochs, steps of each, and all steps if they are no whole epochs, else 0; 0 epochs and all steps if those of an
+    epoch are not known, or training ends within one, and 0 for what is not known."""
     batches, epochs, total = trainer.num_training_batches, trainer.max_epochs or -1, trainer.max_steps
     steps = 0 if batches == math.inf else math.ceil(batches / trainer.accumulate_grad_batches)
     if steps and epochs > 0 and not 0 <= total < steps * epochs:
-        return epochs, steps
+        return epochs, steps, 0
     if total <= 0:
-        return 0, 0
-    return (total // steps, steps) if steps and not total % steps else (0, total)
+        return 0, 0, 0
+    # It counts the step of each optimizer.
+    total = math.ceil(total / max(1, len(trainer.optimizers)))
+    return (math.ceil(total / steps), steps, total if total % steps else 0) if 0 < steps < total else (0, total, 0)
+
+
+def _is_either(value: float, *others: float) -> bool:
+    return any(math.isclose(value, other, rel_tol=FLOAT32) for other in others)
 
 
 def _floats(logged: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in logged.items()}
+    """Without what Lightning adds under a second name, as to a metric that is logged by step and by epoch."""
+    names = {name for name in logged if name.removesuffix("_epoch") not in logged or not name.endswith("_epoch")}
+    return {name: float(value) for name, value in logged.items() if name in names}
 
 
 def _loader(loaders: Any) -> Any:

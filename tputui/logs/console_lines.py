@@ -228,6 +228,10 @@ def is_rate(name: str) -> bool:
     return _RATE.fullmatch(name) is not None
 
 
+_EXPONENTIALS = {"perplexity", "ppl"}
+"""Names of what is computed of a loss of the same line."""
+
+
 @lru_cache(maxsize=4096)
 def meaning_of_name(name: str) -> TagMeaning:
     """What a printed name means, as a tag."""
@@ -236,11 +240,13 @@ def meaning_of_name(name: str) -> TagMeaning:
 
 def unnamed_results(names: Sequence[str]) -> set[str]:
     """Those of the names that name no split and are results of the validation that all others, and the first, name:
-    `val loss 0.41 acc 0.86`."""
+    `val loss 0.41 acc 0.86`. The perplexity is one also before the only loss: `perplexity: 12.2 eval_loss: 2.5`."""
     splits = {name: split_of(name) for name in names}
     named = {meaning_of_name(name).name for name, split in splits.items() if split}
-    if not names or splits[names[0]] != "valid" or "train" in splits.values() or not named.isdisjoint(splits):
+    if not names or "train" in splits.values() or not named.isdisjoint(splits):
         return set()
+    if splits[names[0]] != "valid":
+        return {name for name in _EXPONENTIALS & splits.keys() if "loss" in named}
     return {name for name, split in splits.items() if not split and choice_rank(name) is not None}
 
 

@@ -165,7 +165,8 @@ class PrintedProgress:
             if total is None:
                 before += newest + (stride or max(position, 1)) - position
             elif has_moved_on and self._first_epoch is not None and self.epoch is not None:
-                before = round((self.epoch - self._first_epoch) * total)
+                # The last epoch of a number of steps is shorter.
+                before = max(before + newest, round((self.epoch - self._first_epoch) * total))
             else:
                 self._is_of_parts = self.epoch is not None and total == self.reported.steps_per_epoch
                 before += max(newest, total)

@@ -52,6 +52,8 @@ _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,
 _XLA_DEVICE = re.compile(
     r"(?<!\w)(?:Device=(?:xla|tpu):|(?<=training on )xla:)(\d{1,6})(?:/(\d{1,6}))?(?!\w)", re.IGNORECASE
 )
+_DICT_SPLIT = re.compile(r"(['\"])(?:split|phase|stage|mode|subset)\1\s?: ?(['\"])(\w{1,20})\2", re.IGNORECASE)
+"""What a dictionary says of which split it is."""
 _DICT_PAIR = re.compile(rf"(['\"])([^'\"\\{{}}]{{1,100}})\1\s?: ?(['\"]?)({NUMBER})\3(?=\s?[,}}])", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _HINTS = (
@@ -477,6 +479,8 @@ class Stream:
         return [value._replace(step=position) for value in waiting]
 
     def _of_dict(self, text: str, t: float, split: str) -> list[LoggedValue]:
+        if (named := _DICT_SPLIT.search(text)) is not None:
+            split = split_between(named[3])
         pairs = [(match.group(2), number_of(match.group(4))) for match in _DICT_PAIR.finditer(text)]
         names = [name for name, _ in pairs]
         if not any(_is_context(name) or is_loss_or_score(name) for name in names):

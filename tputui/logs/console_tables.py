@@ -27,7 +27,8 @@ _STEP_ROWS = (
 )
 _OF_YOLO = "gpu_mem"
 """A column of YOLO's tables, whose other columns are losses, with and without the word: `box`, `obj`, `cls`."""
-_NOT_COLUMNS = {"time", _OF_YOLO, "instances", "labels", "img_size", "size", "images", "class", "dur", "cp", "eta", "n"}
+_NOT_COLUMNS = {"time", "remaining_time", "dur", "eta", "cp", "n"}
+_NOT_COLUMNS |= {_OF_YOLO, "instances", "labels", "img_size", "size", "images", "class"}
 _CELLS_MAX = 64
 _ROWS_MAX = 512
 _NAMES_OF_TRAINING = re.compile(r"(?:^|[_/])(?:lr|learning_rate|loss|norm)(?:[_/]|$)|loss", re.IGNORECASE)

@@ -12,7 +12,9 @@ RECENT_MAX = 4_096
 _SHARE_MAX = 5e-3
 """Greatest relative difference of equal values, however few digits are printed ..."""
 _UNIT_MAX = 1e-4
-"""... unless the metric is printed in such units, so that a value has few digits because it is small."""
+"""... unless the metric is printed in such units, so that a value has few digits because it is small, ..."""
+_SHARE_MAX_AFTER = 5e-2
+"""... or has repeated values before, or has the name of the other."""
 
 
 class Shown:
@@ -41,9 +43,19 @@ class Repeats:
         self._unit = 1.0
         """Of the last digit that was printed."""
 
-    def take(self, step: int | None, value: float, epoch: float, others: Iterable[Shown], *, is_printed: bool) -> bool:
+    def take(
+        self,
+        step: int | None,
+        value: float,
+        epoch: float,
+        others: Iterable[Shown],
+        *,
+        is_printed: bool,
+        namesake: Shown | None = None,
+    ) -> bool:
         """Whether some metric that has all values so far has this one, too. `epoch`: NaN if not known; a log may count
-        steps where another counts epochs. `is_printed`: this one was printed, else those of the others were."""
+        steps where another counts epochs. `is_printed`: this one was printed, else those of the others were.
+        `namesake`: the one with its name."""
         found: dict[int, int] = {}
         missing: set[int] = set()
         if is_printed:
@@ -58,7 +70,8 @@ class Repeats:
             for place in range(start, other.num_values):
                 at, known, at_epoch = other.values[place - first]
                 near = step is None or at is None or abs(step - at) <= 1 or epoch == at_epoch
-                if near and is_same(*((value, known) if is_printed else (known, value)), self._unit):
+                share_max = _SHARE_MAX_AFTER if number in self._places or other is namesake else _SHARE_MAX
+                if near and is_same(*((value, known) if is_printed else (known, value)), share_max, self._unit):
                     found[number] = place + 1
                     break
         if found:
@@ -67,7 +80,7 @@ class Repeats:
         return bool(found)
 
 
-def is_same(printed: float, exact: float, unit: float = 1.0) -> bool:
+def is_same(printed: float, exact: float, share_max: float = _SHARE_MAX, unit: float = 1.0) -> bool:
     """Whether a number is the other one, as it was printed with fewer digits. `unit`: that of the last digit of other
     numbers of the metric, since the last zeros of this one are not known."""
     if not (math.isfinite(printed) and math.isfinite(exact)):
@@ -77,7 +90,7 @@ def is_same(printed: float, exact: float, unit: float = 1.0) -> bool:
     difference = abs(printed - exact)
     if unit <= _UNIT_MAX and difference <= 0.501 * unit:
         return True
-    return difference <= 0.501 * _unit_of(printed) and difference <= _SHARE_MAX * abs(exact)
+    return difference <= 0.501 * _unit_of(printed) and difference <= share_max * abs(exact)
 
 
 def _unit_of(printed: float) -> float:

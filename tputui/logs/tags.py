@@ -291,6 +291,10 @@ def loss_rank(meaning: TagMeaning) -> int | None:
     return PART_RANK if LOSS in words else PART_RANK + 1 if words[-1] in _OBJECTIVES else None
 
 
+_TEST_FILE = re.compile(r"(?:.*/)?test_error\.tsv")
+"""The evaluation of CatBoost, whose columns are named as those of the training."""
+
+
 class TagNames:
     """Gives every tag of every log a metric of its own."""
 
@@ -328,7 +332,7 @@ class TagNames:
             return previous
         if key in self._left_out:
             return None
-        meaning = self._rule.meaning_of(tag)
+        meaning = self._rule.meaning_of(f"test/{tag}" if _TEST_FILE.fullmatch(source) else tag)
         if len(self._meanings) >= NAMES_MAX and len(self._meanings) >= self._most(tag, meaning):
             if len(self._left_out) < _LEFT_OUT_MAX:
                 self._left_out[key] = None

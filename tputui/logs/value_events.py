@@ -45,6 +45,7 @@ WAIT_MAX_S = 5.0
 """... and after which they are complete in any case."""
 _CUT = "a loss of a core is beyond float32, in which losses of cores are stored; its largest number is shown"
 _LEFT_OUT = "some steps of the loss are left out, because not every core logged a value for them"
+TRAINING_LOSS: tuple[Split, str] = ("train", "loss")
 UNKNOWN = "unknown"
 REASON = "the logs of a script do not name its devices"
 
@@ -201,6 +202,8 @@ _POSITIONS_MAX = 1 << 16
 _TOTAL_MAX = 2**53
 REPEAT_WAIT_S = 3.0
 """Seconds for which a value that another log does not have is held back, because that log may be behind."""
+FIRST_LOSS_WAIT_S = 120.0
+"""The same of a training loss, until the process reports its first one: it may compile after the script has printed."""
 
 
 class _PendingValues:
@@ -354,7 +357,7 @@ class ValueEvents:
 
     def take_reported(self, tag: str, first_step: int, values: Iterable[float]) -> None:
         """Takes the values of a tag in consecutive steps that the process reports; printed ones may repeat them."""
-        key = _reported_key(self._rule.meaning_of(tag))
+        key = self._key_of(tag)
         if key not in self._of_process and len(self._of_process) >= _PRINTED_MAX:
             return
         shown = self._of_process.setdefault(key, Shown())
@@ -364,14 +367,14 @@ class ValueEvents:
     def take(self, source: str, values: Sequence[LoggedValue], now: float, *, is_late: bool = False) -> None:
         """Adds values of one log; `source` is its path, or `console`. `now` is unix time.
 
-        From a log that is late, which is written with checkpoints, a metric is taken only if the console does not have
-        it with its steps.
+        From a log that is late, which is written with checkpoints, a metric is taken only if neither the console has it
+        with its steps nor the process reports it.
         """
         columns = self._columns
         by_step = self._epochs_of_steps(source, values)
         newest: int | None = None
         for tag, step, t, value, epoch, x in values:
-            if is_late and tag in self._printed:
+            if is_late and (tag in self._printed or self._key_of(tag) in self._of_process):
                 continue
             key = (source, tag)
             column = columns[key] if key in columns else self._add_column(source, tag, now)
@@ -443,6 +446,9 @@ class ValueEvents:
         if place is None:
             return step, None
         number, epochs = place[1:]
+        if not number and epoch is not None and epoch == int(epoch):
+            # The process knows of no epochs.
+            return place[0] if step is None else step, epoch + self._counts_from_0.get(column.source, False)
         has_epoch = evaluates or (step is None and epoch is not None and not place[0])
         if epoch is not None and epoch == int(epoch) and number:
             # A file may be read long after the epoch, and a line when the next one has begun.
@@ -521,7 +527,8 @@ class ValueEvents:
         self._warn_of_left_out(now, final=final)
         place = self.position_at(now, False) if self.position_at is not None else None
         epochs = self._epochs.events(now, self._lr, final=final, running=place[1] if place is not None else 0)
-        self._events += [event for event in epochs if not (is_reported and isinstance(event, ev.EpochStarted))]
+        has_epochs = is_reported and (place is None or place[1] > 0)
+        self._events += [event for event in epochs if not (has_epochs and isinstance(event, ev.EpochStarted))]
         progress = self._pace.event(now, self._epochs, self._lr, self._examples_per_s)
         if progress is not None and not is_reported:
             self._events.append(progress)
@@ -625,20 +632,20 @@ class ValueEvents:
     def _is_repeated(self, column: _PendingValues, repeats: Repeats, now: float, *, final: bool) -> bool:
         """Whether the values of a metric are held back, since they are those of another log so far."""
         others = [other.shown for other in self._others(column)]
-        if column.is_console:
-            split, name = _reported_key(self._rule.meaning_of(column.tag))
+        namesake = self._of_process.get(key := self._key_of(column.tag), Shown()) if column.is_console else None
+        if namesake is not None:
             # The training loss may be printed under any name, such as `cost`.
-            others[:0] = [self._of_process.get((split, named), Shown()) for named in (name, "loss")]
+            others[:0] = [namesake, self._of_process.get((key[0], "loss"), Shown())]
         while column.num_repeated < len(column.values):
             step = column.steps[column.num_repeated] if self._has_own_steps(column) else None
             value, epoch = column.values[column.num_repeated], column.epochs[column.num_repeated]
-            if repeats.take(step, value, epoch, others, is_printed=column.is_console):
+            if repeats.take(step, value, epoch, others, is_printed=column.is_console, namesake=namesake):
                 column.num_repeated, column.waits_since = column.num_repeated + 1, None
                 column.num_hidden += 1
                 continue
             # The other log may be behind.
             column.waits_since = now if column.waits_since is None else column.waits_since
-            is_late = now - column.waits_since > REPEAT_WAIT_S or len(column.values) >= VALUES_PER_EVENT
+            is_late = now - column.waits_since > self._wait_s(column) or len(column.values) >= VALUES_PER_EVENT
             if final or is_late or not (column.num_repeated or self._has_namesake(column)):
                 column.repeats = None
                 return False
@@ -651,6 +658,22 @@ class ValueEvents:
     def _has_own_steps(self, column: _PendingValues) -> bool:
         """Whether the steps of a metric are those that its log names."""
         return not (column.is_counted or (self.position_at is not None and column.is_console and column.is_valid))
+
+    def _wait_s(self, column: _PendingValues) -> float:
+        is_first = self.position_at is not None and TRAINING_LOSS not in self._of_process
+        return FIRST_LOSS_WAIT_S if is_first and self._key_of(column.tag) == TRAINING_LOSS else REPEAT_WAIT_S
+
+    def _key_of(self, tag: str) -> tuple[Split, str]:
+        """Split and name; one name for what is a training loss, however the script calls it. A test is a validation; a
+        printed name may have its split twice."""
+        meaning = self._rule.meaning_of(tag)
+        if loss_rank(meaning) is not None:
+            return TRAINING_LOSS
+        prefixes = ("train_",) if meaning.split == "train" else ("valid/", "test_")
+        name = meaning.name
+        for prefix in prefixes:
+            name = name.removeprefix(prefix)
+        return meaning.split, name
 
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""
@@ -674,11 +697,6 @@ class ValueEvents:
             self._rows.add(core or 0, step, value)
         newest_t = column.times[-1]
         self._pace.add(column.steps[-1], newest_t if not math.isnan(newest_t) else now)
-
-
-def _reported_key(meaning: TagMeaning) -> tuple[Split, str]:
-    """Split and name; one name for what is a training loss, however the script calls it."""
-    return meaning.split, meaning.name if loss_rank(meaning) is None else "loss"
 
 
 def _is_cut(event: ev.Event) -> bool:

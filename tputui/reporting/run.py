@@ -187,6 +187,15 @@ class Run:
             if active:
                 self._values.add(split, name, value, n)
 
+    def loss_of_epoch(self) -> ev.MeterReading | None:
+        """The loss of the newest step, and the mean since the epoch began; None without steps. Waits for devices."""
+        with self._guarded("run.loss_of_epoch") as active:
+            if active:
+                self._count_queued()
+                self._values.fetch()
+                return self._recorder.readings("train").get("loss")
+        return None
+
     def valid(self, metrics: Mapping[str, Any] | None = None, /, *, examples: int = 1, **values: Any) -> None:
         """Reports the results of an evaluation: `run.valid(loss=0.31, accuracy=0.9, examples=1000)`.
 

@@ -138,6 +138,9 @@ class TrainingPositions:
             self._ended = event
             scores = ((name, meter.avg) for name, meter in event.valid.items())
             self.reported += ((f"valid/{name}", event.step, array("d", [mean])) for name, mean in scores)
+            if (loss := event.train.get("loss")) is not None:
+                # Many print the mean instead of the losses.
+                self.reported.append(("loss", event.step, array("d", [loss.avg])))
         elif isinstance(event, ev.EpochStarted):
             self._has_skipped = self._has_skipped or event.epoch > self._epoch + 1 > 1
             self._epoch = event.epoch
