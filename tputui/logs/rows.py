@@ -196,7 +196,9 @@ def _leaves(row: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
     for key, value in row.items():
         name = f"{prefix}{key}"
         if type(value) is dict:
-            if depth < _DEPTH_MAX:
+            if {"mean", "std"} <= value.keys() <= {"mean", "std", "num"}:
+                yield name, value["mean"]  # A metric of StyleGAN, with the number of its values.
+            elif depth < _DEPTH_MAX:
                 yield from _leaves(value, f"{name}/", depth + 1)
         elif type(value) is list:
             if len(value) <= _LIST_MAX:
