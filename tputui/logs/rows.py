@@ -172,6 +172,8 @@ def decimal(text: str) -> float | None:
         # Python accepts `1_000`, which no log means as a number.
         return None if "_" in text else float(text)
     except ValueError:
+        if text.endswith("%"):
+            return decimal(text[:-1])
         # A printed number ends with a bracket; text such as `train` is the usual case.
         return None if text[-1:].isalnum() or len(text) > _PRINTED_CHARS_MAX else printed_number(text)
 
