@@ -10,7 +10,7 @@ from tputui.logs.console_lines import PrintedPosition
 _COUNTERS_MAX = 256
 _EPOCHS_PLANNED = re.compile(
     r"\b(?:training|train) for (\d{1,7}) epochs|\bmax: (\d{1,7}) epochs|"
-    r"\b(?:num|scheduled|max|total)[ _]epochs\s?[:=]\s?(\d{1,7})\b",
+    r"\b(?:num|scheduled|max|total)[ _]epochs?\s?[:=]\s?(\d{1,7})\b",
     re.IGNORECASE,
 )
 _STEPS_PLANNED = re.compile(
@@ -158,7 +158,7 @@ class PrintedProgress:
             if total is None:
                 before += newest + (stride or max(position, 1)) - position
             elif has_moved_on and self._first_epoch is not None and self.epoch is not None:
-                before = round((self.epoch - self._first_epoch) * total)
+                before = max(0, round((self.epoch - self._first_epoch) * total))
             else:
                 self._is_of_parts = self.epoch is not None and total == self.reported.steps_per_epoch
                 before += max(newest, total)

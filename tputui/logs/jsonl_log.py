@@ -111,9 +111,8 @@ _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _LEFT_OUT = {"log_history", "best_model_checkpoint"}
 _decoder = json.JSONDecoder()
-_EPOCH_KEY = re.compile(r"(?:epoch[ _-]?)?(\d{1,9})", re.IGNORECASE)
 _HISTORIES = {"history", "log", "logs", "metrics", "results", "training_history", "train_history"}
-"""Names of objects that hold the history of a training, and are no part of the names of its metrics."""
+"""Objects that hold the history of a training, and whose names are no part of those of its metrics."""
 _DEPTH_MAX = 3
 
 
@@ -184,8 +183,6 @@ class TrainerStateReader(LogReader):
 
 
 class HistoryReader(TrainerStateReader):
-    """Reads a JSON file with the whole history of a training: rows, or the values of each metric as a list."""
-
     form = "JSON history"
 
     def _entries_of(self, state: Any) -> list[Any]:
@@ -193,27 +190,23 @@ class HistoryReader(TrainerStateReader):
 
 
 def history_in(path: Path, head: bytes) -> bool:
-    """Whether a file is JSON with a history, and not JSON lines."""
+    """Whether a file is one JSON value with the history of a training."""
     first, _, others = head.partition(b"\n")
-    is_whole = head.lstrip()[:1] in (b"{", b"[") and (not others.strip() or object_of(first) is None)
-    if not is_whole or os.stat(path).st_size > FILE_BYTES_MAX:
+    if head.lstrip()[:1] not in (b"{", b"[") or (others.strip() and object_of(first) is not None):
         return False
     try:
         return bool(rows_of_history(json.loads(read_small(path, FILE_BYTES_MAX))))
-    except (ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 
 def rows_of_history(state: Any, depth: int = 0) -> list[Any]:
-    """The rows of the longest history in a JSON value; empty if it has none with a metric."""
+    """The rows of the longest history in a JSON value, which has them, or a list for each metric; empty without one."""
     if type(state) is list:
         is_rows = bool(state) and all(type(row) is dict for row in state)
         return state if is_rows and any(map(_names_metric, flattened(state[-1]))) else []
     if type(state) is not dict or depth > _DEPTH_MAX:
         return []
-    epochs = [_EPOCH_KEY.fullmatch(key) for key in state]
-    if len(state) > 1 and all(epochs) and all(type(row) is dict for row in state.values()):
-        return [{"epoch": int(key[1]), **row} for key, row in zip(epochs, state.values(), strict=True) if key]
     columns = dict(_columns(state, "", depth))
     if not any(map(_names_metric, columns)):
         return max((rows_of_history(value, depth + 1) for value in state.values()), key=len, default=[])
@@ -221,13 +214,13 @@ def rows_of_history(state: Any, depth: int = 0) -> list[Any]:
     length = max(lengths, key=lambda size: (lengths[size], size))
     whole = {name: values for name, values in columns.items() if len(values) == length}
     # One list alone may be of steps as well as of epochs.
-    is_of_epochs = len(whole) > 1 and {*map(in_words, whole)}.isdisjoint((*STEP_NAMES, *EPOCH_NAMES))
-    numbers = {"epoch": list(range(1, length + 1))} if is_of_epochs else {}
-    return [dict(zip((numbers | whole), row, strict=True)) for row in zip(*(numbers | whole).values(), strict=True)]
+    if len(whole) > 1 and {*map(in_words, whole)}.isdisjoint((*STEP_NAMES, *EPOCH_NAMES)):
+        whole["epoch"] = list(range(1, length + 1))
+    return [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
 
 
 def _columns(state: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
-    """The lists of numbers in an object and the objects in it, by name; those of `epochs` are the epochs."""
+    """The lists of numbers in an object and the objects in it, by name."""
     for key, value in state.items():
         if type(value) is dict and depth < _DEPTH_MAX:
             yield from _columns(value, prefix if in_words(key) in _HISTORIES else f"{prefix}{key}/", depth + 1)

@@ -13,7 +13,7 @@ from tputui.logs.rows import LoggedValue
 
 SUFFIXES = ("", ".log", ".txt", ".out", ".err", ".stdout", ".stderr")
 _VALUES_MIN = 2
-"""Values with a step or an epoch in the beginning of a file that make it a log."""
+"""Values with a step or an epoch, or values that come again, in the beginning of a file that make it a log."""
 _TIME = re.compile(r"[\s\[(]{0,4}(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
 
 
@@ -21,10 +21,11 @@ def is_text_log(path: Path, head: bytes) -> bool:
     """Whether the beginning of a file is text with the metrics of a training."""
     if path.suffix.lower() not in SUFFIXES or b"\0" in head or b"\n" not in head:
         return False
-    parser, num_values = ConsoleParser(), 0
+    parser, num_values, tags = ConsoleParser(), 0, set[str]()
     for line in head.decode("utf-8", "replace").split("\n")[:-1]:
         values = parser.parse(line, 0.0)
-        num_values += sum(value.step is not None or value.epoch is not None for value in values)
+        num_values += sum(value.step is not None or value.epoch is not None or value.tag in tags for value in values)
+        tags |= {value.tag for value in values}
         if num_values >= _VALUES_MIN:
             return True
     return False
