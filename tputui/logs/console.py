@@ -233,6 +233,5 @@ class ConsoleParser:
 
 
 def _number(text: str) -> float | None:
-    text = text.rstrip("%")
     plain = without_comma(text, is_decimal=False) if "," in text else None
     return decimal(plain or text) if text else None

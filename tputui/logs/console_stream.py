@@ -44,8 +44,6 @@ from tputui.logs.console_tables import PrintedBox, PrintedTable, Row, is_rule
 from tputui.logs.rows import EPOCH_NAMES, STEP_NAMES, LoggedValue, form, step_number
 from tputui.logs.tags import choice_rank, is_test
 
-_COUNTED_TAGS = re.compile(r"processed \d{1,12} tokens with ", re.IGNORECASE)
-"""How the results of conlleval begin."""
 _TEST_HEAD = re.compile(r"test(?:ing)?\b")
 _VALIDATION_HEAD = re.compile(r"val(?:id\w{0,7})?\b|dev\b")
 _XLA_PREFIX = re.compile(r"\s{0,4}\[xla:(\d{1,6})(?:/(\d{1,6}))?\]\s?\(\s?(\d{1,18})\s?\)\s", re.IGNORECASE)
@@ -183,7 +181,8 @@ class Stream:
 
     def _of_message(self, text: str, t: float, is_mixed: bool) -> list[LoggedValue]:
         self.progress.plan(text)
-        self._in_evaluation = self._in_evaluation or _COUNTED_TAGS.match(text) is not None
+        if text.startswith("processed ") and " tokens with " in text:
+            self._in_evaluation = True  # So the results of conlleval begin.
         if is_configuration(text):
             return []
         text, core, core_step = without_core(text)

@@ -102,9 +102,9 @@ _FOREIGN_WORDS = {
     "train": "训练集 训练 訓練 학습", "val": "验证集 验证 驗證 検証 검증", "test": "测试集 测试 測試",
     "loss": "损失值 损失 損失 손실 pérdida perda потери", "accuracy": "准确率 准确度 正确率 精度 정확도 acurácia",
     "lr": "学习率 學習率 学習率 학습률", "epoch": "轮次 轮数 轮 周期 エポック 에포크 época эпоха", "mean": "平均",
-    "iteration": "迭代次数 迭代", "step": "步数 步", "batch": "批次", "episode": "回合", "reward": "奖励",
-    "score": "得分", "recall": "召回率", "precision": "精确率", "perplexity": "困惑度", "total": "总",
-    "time": "用时 耗时 时间", "done": "完成", "best": "最佳 最好 最优", "saved": "保存", "model": "模型",
+    "iteration": "迭代次数 迭代", "step": "步数 步", "batch": "批次", "episode": "回合", "total": "总",
+    "reward": "奖励", "score": "得分", "recall": "召回率", "precision": "精确率", "perplexity": "困惑度",
+    "best": "最佳 最好 最优", "saved": "保存", "model": "模型",
 }  # fmt: skip
 """What scripts in other languages print for words of training."""
 _IN_ENGLISH = {word: name for name, of in _FOREIGN_WORDS.items() for word in of.split()}

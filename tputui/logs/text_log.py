@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tputui.logs.console import ConsoleParser
 from tputui.logs.growing import LineLog
-from tputui.logs.rows import LoggedValue
+from tputui.logs.rows import LoggedValue, unix_time_s
 
 SUFFIXES = ("", ".log", ".txt", ".out", ".err", ".stdout", ".stderr")
 _VALUES_MIN = 2
@@ -63,10 +62,5 @@ class TextLogReader(LineLog):
 def _time_of(text: str) -> float | None:
     """Unix time in seconds at which a line was printed, in the time zone of this machine; None if it names none."""
     match = _TIME.match(text)
-    if match is None:
-        return None
-    year, month, day, clock, fraction = match.groups()
-    try:
-        return datetime.fromisoformat(f"{year}-{month}-{day}T{clock}.{(fraction or '0'):0<6}").timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
+    when = f"{match[1]}-{match[2]}-{match[3]}T{match[4]}.{(match[5] or '0'):0<6}" if match is not None else None
+    return unix_time_s(when)
