@@ -18,6 +18,7 @@ from tputui.logs.console_progress import NOTHING_REPORTED
 from tputui.logs.console_stream import Stream
 from tputui.logs.number_forms import PARAMETER, is_decimal_comma, unwrapped, with_point, without_comma
 from tputui.logs.rows import STEP_NAMES, LoggedValue, decimal, form, step_number
+from tputui.logs.tags import translated
 
 LINE_CHARS_MAX = 4_096
 """Longer lines are not parsed."""
@@ -195,6 +196,7 @@ class ConsoleParser:
         if text.endswith(PARAMETER) and len(text) <= LINE_CHARS_MAX:
             self._begun = f"{text} "
             return []
+        text = text if text.isascii() else translated(text)
         text, suffix = without_rank(unwrapped(text), self.num_labels)
         if not text or text.isspace():
             return []
@@ -234,6 +236,5 @@ class ConsoleParser:
 
 
 def _number(text: str) -> float | None:
-    text = text.rstrip("%")
     plain = without_comma(text, is_decimal=False) if "," in text else None
     return decimal(plain or text) if text else None

@@ -38,7 +38,7 @@ _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9}
 _KNOWN_WORDS = (
     r"loss(?:es)?|lr|learning|learn|acc(?:uracy)?(?:@?\d)?|top-?[15]|ppl|perplexity|bleu|rouge|f1|auc|mae|mse|rmse|l1|l2|"
     r"logloss|cost|m?iou|dice|pearson|spearman|m?ap(?:\d{2}(?:-\d\d)?)?|psnr|ssim|fid|[cw]er|bpb|bpc|bpd|elbo|kl|entropy|xent|nll|gnorm|norm|"
-    r"score|err(?:or)?|precision|recall|rewards?|returns?|mfu|tps|wps|ups|sps|fps|ips|rate|throughput|per_s|scale|"
+    r"score|err(?:or)?|prec(?:ision)?|recall|hits?|ndcg|mrr|rewards?|returns?|mfu|tps|wps|ups|sps|fps|ips|rate|throughput|per_s|scale|"
     r"temperature|momentum|wd|time|data|metric|episode|[dg]"
 )
 _KNOWN = re.compile(
@@ -67,7 +67,7 @@ _DEVICES = re.compile(
     r"(?:on |device[=:]\s?)?\b(?:xla|cuda|cpu|tpu|mps|gpu|npu|hpu|xpu|hip|meta):\d{1,6}", re.IGNORECASE
 )
 _NO_FIGURE = re.compile(
-    r"(?:^|_)(?:baseline|previous|num_examples|num_samples|batch_size|size|seed|loaded)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over|fold|above|below|than|after|until)$"
+    r"(?:^|_)(?:baseline|previous|num_examples|num_samples|batch_size|size|seed|loaded|number_of_\w{1,20}_(?:images|samples)|needed)(?:_|$)|(?:^|_)(?:on|to|at|in|of|with|for|from|by|is|and|the|now|over|fold|above|below|than|after|until)$"
 )
 """In names whose numbers are not metrics: those of settings, and phrases that are no names."""
 _FILES = re.compile(r".{0,99}\.(?:py|cc?|cpp|h|cu|rs|go|js|so|txt|json|ya?ml|toml|log|sh|pt|ckpt|html?)", re.IGNORECASE)
@@ -78,14 +78,14 @@ _SHORT = r"\d{1,6}(?:\.\d{1,3})?(?:k|(?-i:M))(?!\w)"
 """`12k`, `1.5M`."""
 _PERCENT = r"\s{0,2}(?:\(\s{0,3}\d{1,3}(?:\.\d{1,3})?%\s?\))?"
 _EPOCH = re.compile(
-    r"(?<![\w./-])(?<!per )(?:epoch|ep\.|ep(?=\s{0,4}\d{1,9}/))"
+    r"(?<![\w./-])(?<!per )(?<!total )(?:epoch|ep\.|ep(?=\s{0,4}\d{1,9}/))"
     r"\s{0,2}(\(\w{1,12}\)\s{0,3})?[:=#]?\s{0,4}[\[(]?\s{0,4}(\d{1,9}(?:\.\d{1,9})?)"
     r"(?:\s?(?:/|of)\s?(\d{1,9}))?\s?[\])]?(?!\w|\.\d|:\d)|(?<![\w./-])(\d{1,9})epoch(?![a-z])",
     re.IGNORECASE,
 )
 _STEP = re.compile(
-    r"(?<![\w./-])(?<!per )(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iters?|it|batch|update|"
-    rf"num_updates|up\.|episode|round)(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
+    r"(?<![\w./-])(?<!per )(global[ _-]?step|train[ _-]?step|num_timesteps|step|iteration|iters?|it|batch(?:[ _]id)?|"
+    rf"update|num_updates|up\.|episode|round|cycle|generation|i(?==\d))(?:\(\w{{1,12}}\))?\s{{0,2}}[:=#]?\s{{0,8}}[\[(]?\s{{0,6}}({_SHORT}|{_COUNT})"
     rf"(?:\s?(?:/|of)\s{{0,6}}({_SHORT}|{_COUNT}))?(?!\w|\.\d|,\d){_PERCENT}\s?[\])]?",
     re.IGNORECASE,
 )
@@ -152,6 +152,14 @@ _SIGN = re.compile(r"\s{2,80}(?=[:=]\s)|(?<=\s[:=])\s{2,80}")
 """Blanks that align signs below each other."""
 _DURATION = re.compile(r"(?<![\w.])(?:\d{1,6}(?:ms|[smhd])){1,4}(?!\w)", re.IGNORECASE)
 _NEXT_NUMBER = re.compile(r"\s{1,8}\d{1,20}\.\d")
+_SAID = re.compile(r"(?: so far)? (?:is|was)$", re.IGNORECASE)
+"""What a sentence has between a name and its number."""
+_MARK = re.compile(r"\s{0,4}\W{0,4}\[[^\[\]]{0,20}\bbest\b[^\[\]]{0,20}\]", re.IGNORECASE)
+"""A mark before the values of now that are the best so far: `[NEW BEST] Epoch 3: val_loss=0.41`."""
+_NUMBERS_FIRST = re.compile(rf"\s{{0,4}}(\d{{1,12}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate,.{{0,200}}")
+"""Darknet's line of a step, in which names follow their numbers."""
+_PART = re.compile(r"\s{0,40}([\w./-]{1,40}):\s{1,4}")
+"""What results on a line are of, such as a class: `PERSON: precision: 0.9`."""
 _VALID_WORDS = ("val", "valid", "validation")
 _GROUP = re.compile(r"(\w{1,40})\[[^\[\]]{0,200}$")
 _SPACES = re.compile(r"[^a-z]+", re.IGNORECASE)
@@ -202,6 +210,8 @@ class PrintedLine(NamedTuple):
     """Letters that are part of neither names nor positions."""
     num_letters_behind: int
     """Those of them behind the last number."""
+    part: str
+    """What its values are of, if the line begins with it: a class, a data set."""
     is_prose: bool
     """Whether it reports about values of lines before ..."""
     has_remark: bool
@@ -272,7 +282,10 @@ def is_configuration(text: str) -> bool:
 
 def taken_apart(text: str) -> PrintedLine:
     """A line without the header of its logger, taken apart."""
+    text = _NUMBERS_FIRST.sub(r"step \1: loss: \2, avg_loss: \3, lr: \4", text) if " rate, " in text else text
     text = _SIGN.sub(" ", _OF_EXAMPLES.sub(r"\2 \1", _DEVICES.sub(" ", text)))
+    mark = _MARK.match(text)
+    text = text[mark.end() :] if mark is not None else text
     repeated = next((match for match in _REPEATED.finditer(text) if match["pair"] is None), None)
     text = _REPEATED.sub(lambda match: ";" * len(match[0]), text)
     position, rest = _position(text)
@@ -295,9 +308,11 @@ def taken_apart(text: str) -> PrintedLine:
     end = fields[-1].end if fields else 0
     num_behind = sum(map(str.isalpha, words[end:]))
     head = _SPACES.sub(" ", _DURATION.sub("", rest[: fields[0].start] if fields else rest)).strip().lower()
-    has_remark = repeated is not None and not is_prose
+    has_remark = (repeated is not None and not is_prose) or mark is not None
     num_letters = sum(map(str.isalpha, _SPLITS.sub("", words)))
-    return PrintedLine(position, fields, named, head[:60], num_letters, num_behind, is_prose, has_remark)
+    part = _PART.fullmatch(text, 0, fields[0].start) if fields and position.is_none else None
+    of_part = part[1].lower() if part is not None else ""
+    return PrintedLine(position, fields, named, head[:60], num_letters, num_behind, of_part, is_prose, has_remark)
 
 
 def _count_of(text: str) -> int:
@@ -398,7 +413,8 @@ def _told_apart(field: PrintedField, fields: list[PrintedField], text: str, sect
 
 
 def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedField | None:
-    name, has_sign, number = _name_of(match[1]), match[2] is not None, match[3] or match[4]
+    said = _SAID.sub("", match[1]) if match[1][-1] in "sS" else match[1]
+    name, has_sign, number = _name_of(said), match[2] is not None, match[3] or match[4]
     if name in _VALID_WORDS and "." not in number:
         return None  # `validation: 128 batches`
     if name in _VALID_WORDS:
@@ -410,7 +426,7 @@ def _field_of(match: re.Match[str], has_position: bool, before: str) -> PrintedF
         if "." not in number and _NEXT_NUMBER.match(match.string, match.end()) is not None:
             return None  # `loss 10 0.512`: a position, and the value.
         is_number = has_position and "." in number
-        is_phrase = match[1].count(" ") > 2 or " of " in match[1]
+        is_phrase = said.count(" ") > 2 or " of " in said
         if is_phrase or not (is_known(name) or is_number or name.startswith("valid/")):
             return None
     value = number_of(number) * (_THOUSANDS[match[5].upper()] if match[5] else 1.0)

@@ -10,7 +10,7 @@ from tputui.logs.console_lines import PrintedPosition
 _COUNTERS_MAX = 256
 _EPOCHS_PLANNED = re.compile(
     r"\b(?:training|train) for (\d{1,7}) epochs|\bmax: (\d{1,7}) epochs|"
-    r"\b(?:num|scheduled|max|total)[ _]epochs\s?[:=]\s?(\d{1,7})\b",
+    r"\b(?:num|scheduled|max|total)[ _]epochs?\s?[:=]\s?(\d{1,7})\b",
     re.IGNORECASE,
 )
 _STEPS_PLANNED = re.compile(

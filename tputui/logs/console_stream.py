@@ -59,6 +59,7 @@ _DIGIT = re.compile(r"\d")
 _HINTS = (
     "loss", "step", "epoch", "iter", "acc", "batch", "update", "episode", "round", "val", "eval", "test", "train",
     "learn", "err", "ppl", "perplexity", "f1", "auc", "/s", "per_s", "ps:", "xla:", "tpu:", " it",
+    " tokens with ", " avg,",
 )  # fmt: skip
 """What every line with metrics contains, in lower case, except for those that begin with a number, and evaluations."""
 _BEGINNING = re.compile(r"\s{0,9}(?:\[\s{0,8}\d{1,12}\s?[\]/]|\d{1,12}: |\* )")
@@ -82,7 +83,7 @@ _SETTINGS = re.compile(
 )
 """In names that are not metrics on a line without a position."""
 _NAMES_MAX = 4_096
-_SPLIT_WORDS = re.compile(r"\b(?:train(?:ing)?(?:_inner)?|epoch|end|of|step|iter|iteration|on)\b")
+_SPLIT_WORDS = re.compile(r"\b(?:train(?:ing)?(?:_inner)?|epoch|end|of|step|iter|iteration|on|done|finished)\b")
 
 
 class Stream:
@@ -188,6 +189,8 @@ class Stream:
 
     def _of_message(self, text: str, t: float, is_mixed: bool) -> list[LoggedValue]:
         self.progress.plan(text)
+        if text.startswith("processed ") and " tokens with " in text:
+            self._in_evaluation = True  # So the results of conlleval begin.
         if is_configuration(text):
             return []
         text, core, core_step = without_core(text)
@@ -197,6 +200,9 @@ class Stream:
         if (line.is_prose or line.has_remark) and _KEEPS.search(lowered := text.lower()) is not None:
             self._choose(lowered)
         if not line.fields:
+            if self._in_evaluation and self._is_listed and line.position.is_global and line.position.total is None:
+                self.progress.step_of(core or self.suffix, line.position)
+                return []  # `global_step = 500` among results that are listed.
             self._is_listed = False
             return self._of_position(line, text)
         is_pair = len(line.fields) == 1 and line.fields[0].has_sign and line.position.is_none and not line.num_letters
@@ -247,6 +253,8 @@ class Stream:
         if self._is_evaluated(line):
             return True
         splits = line.split or split_of(fields[0].name)
+        if not self.progress.has_begun and self._in_evaluation:
+            return any(choice_rank(field.name) is not None for field in fields)
         if not self.progress.has_begun:
             # A whole number is a setting, `train_loss_window: 500`, unless that name had others before.
             is_whole = fields[0].value.is_integer() and meaning_of_name(fields[0].name).name not in self._templates
@@ -283,6 +291,8 @@ class Stream:
             self._in_evaluation = True
         elif line.position.epoch is not None and line.num_letters <= _HEADER_LETTERS_MAX:
             values = self._end_evaluation()
+            if line.position.is_global and line.position.total:
+                self.progress.advance(self.suffix, line.position)
             self.progress.enter(line.position.epoch, line.position.epochs)
             return values
         elif line.position.is_global and line.num_letters <= (_HEADER_LETTERS_MAX if line.position.total else 0):
@@ -350,6 +360,9 @@ class Stream:
         tests, has_name = _TEST_HEAD.match(line.head) is not None, any(_is_validation(field.name) for field in fields)
         self._validates = self._validates or has_name or _VALIDATION_HEAD.match(line.head) is not None
         prefix = "test_" if tests and self._validates else "valid/"
+        is_of_part = bool(line.part) and not split_between(line.part)
+        if is_of_part and all(f"valid/{field.name}" in self._results for field in fields):
+            prefix += f"{line.part}/"
         values = [
             LoggedValue(
                 self._tag_of_evaluation(field.name, line, prefix) + suffix,
@@ -360,7 +373,8 @@ class Stream:
             )
             for field in fields
         ]
-        if line.has_remark:
+        if line.has_remark or step is not None:
+            # An evaluation is not printed twice at one step, but its results may be.
             values = [value for value in values if self._results.get(value.tag) != value._replace(t=0.0)]
         if len(self._results) < _NAMES_MAX:
             self._results |= {value.tag: value._replace(t=0.0) for value in values}
@@ -483,7 +497,9 @@ class Stream:
             split = split_between(named[3])
         pairs = [(match.group(2), number_of(match.group(4))) for match in _DICT_PAIR.finditer(text)]
         names = [name for name, _ in pairs]
-        if not any(_is_context(name) or is_loss_or_score(name) for name in names):
+        if (start := text.find('"results": {')) > 0:
+            return self._of_dict(text[start + 11 : text.find("}", start) + 1], t, "results")  # As StyleGAN prints them.
+        if split != "results" and not any(_is_context(name) or is_loss_or_score(name) for name in names):
             return []
         by_form = {form(name): value for name, value in pairs}
         step = next((step_number(by_form[name]) for name in STEP_NAMES if name in by_form), None)
@@ -492,7 +508,7 @@ class Stream:
         if step is not None:
             self.progress.step = step
         unnamed = unnamed_results([form(name) for name in names if not _is_context(name)])
-        if split in ("valid", "test"):
+        if split in ("valid", "test", "results"):
             unnamed = {form(name) for name in names if not split_of(form(name))}
         # The bar of an evaluation has moved on to its end before the values are printed.
         has_bar = step is None and self._main_bar is not None and any(split_of(form(name)) != "valid" for name in names)

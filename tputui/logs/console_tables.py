@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from tputui.logs.console_lines import NUMBER, is_known, number_of, split_of
-from tputui.logs.rows import form
+from tputui.logs.rows import decimal, form
 
 _CELL = re.compile(rf"({NUMBER})\s?%?", re.IGNORECASE)
 _BOX_ROW = re.compile(
@@ -27,6 +27,12 @@ _STEP_ROWS = (
 )
 _OF_YOLO = "gpu_mem"
 """A column of YOLO's tables, whose other columns are losses, with and without the word: `box`, `obj`, `cls`."""
+_RESULTS_ROW = re.compile(r"\s{0,20}\d{1,6}/\d{1,6}\s{1,20}[\d.]{1,9}G\s{1,20}")
+_RESULTS = (
+    f"epoch {_OF_YOLO} box_loss obj_loss cls_loss total_loss labels img_size valid/P valid/R valid/mAP50 "
+    "valid/mAP50-95 valid/box_loss valid/obj_loss valid/cls_loss"
+).split()
+"""Columns of the `results.txt` of YOLOv5 and v7, which has no header; that of YOLOv3 has F1 as the twelfth."""
 _NOT_COLUMNS = {"time", "remaining_time", "dur", "eta", "cp", "n"}
 _NOT_COLUMNS |= {_OF_YOLO, "instances", "labels", "img_size", "size", "images", "class"}
 _CELLS_MAX = 64
@@ -78,9 +84,14 @@ class PrintedTable:
 
     def row_of(self, text: str) -> Row | None:
         """The values of a line that is a row of the table."""
-        if not self._names:
+        is_of_results = _RESULTS_ROW.match(text) is not None
+        if not (self._names or is_of_results):
             return None
         cells = _cells(text)
+        if is_of_results and len(cells) == len(_RESULTS) and len(self._names) != len(cells):
+            p, r, _, last = (decimal(cell) or 0.0 for cell in cells[8:12])
+            is_f1 = abs(last * (p + r) - 2 * p * r) < 0.02 * last
+            self._names = [*_RESULTS[:11], "valid/F1" if is_f1 else _RESULTS[11], *_RESULTS[12:]]
         if len(cells) != len(self._names):
             return None
         step = epoch = epochs = None

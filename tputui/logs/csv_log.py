@@ -1,4 +1,4 @@
-"""Tables as text: CSV, and columns separated by semicolons, tabs or blanks.
+"""Tables as text: CSV, and columns separated by semicolons, tabs, bars or blanks.
 
 One column per metric; columns of step, epoch and time are recognised by name.
 """
@@ -25,7 +25,7 @@ from tputui.logs.rows import (
     unix_time_s,
 )
 
-DELIMITERS = ",;\t"
+DELIMITERS = ",;\t|"
 BLANKS = " "
 """The delimiter of columns that are separated by one or more blanks."""
 COLUMNS_MAX = 10_000

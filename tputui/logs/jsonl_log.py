@@ -1,11 +1,12 @@
-"""Logs of JSON objects: one per line, and the `trainer_state.json` of Hugging Face's Trainer."""
+"""Logs of JSON objects: one per line, the `trainer_state.json` of Hugging Face's Trainer, and whole histories."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from tputui.logs.rows import (
     LoggedValue,
     LogReader,
     encodable,
+    flattened,
     number,
     step_number,
     unix_time_s,
     values_of,
 )
+from tputui.logs.tags import EPOCH_NAMES, has_direction, in_words, meaning_of, total_of
 from tputui.telemetry.files import read_small
 
 _SPAN_END = "_end"
@@ -108,6 +111,9 @@ _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _LEFT_OUT = {"log_history", "best_model_checkpoint"}
 _decoder = json.JSONDecoder()
+_HISTORIES = {"history", "log", "logs", "metrics", "results", "training_history", "train_history"}
+"""Objects that hold the history of a training, and whose names are no part of those of its metrics."""
+_DEPTH_MAX = 3
 
 
 class TrainerStateReader(LogReader):
@@ -154,14 +160,14 @@ class TrainerStateReader(LogReader):
         self._signature = signature
         try:
             state = json.loads(text)
-            entries = state["log_history"]
+            entries = self._entries_of(state)
             self._problem = "" if type(entries) is list else f"{self._path}: log_history is not a list"
             self._entries = entries if type(entries) is list else self._entries
             if self._num_read and self._entries[self._num_read - 1 : self._num_read] != [self._last_read]:
                 self._num_read = 0  # the state of another training
             self._config = {
                 key: value
-                for key, value in state.items()
+                for key, value in (state.items() if type(state) is dict else ())
                 if key not in _LEFT_OUT and type(value) in (bool, int, float, str)
             }
         except (ValueError, RecursionError, KeyError, TypeError):
@@ -171,6 +177,59 @@ class TrainerStateReader(LogReader):
             self._problem = (
                 f"{self._path}: not valid JSON from character {offset:,} on; {len(readable):,} entries were read"
             )
+
+    def _entries_of(self, state: Any) -> Any:
+        return state["log_history"]
+
+
+class HistoryReader(TrainerStateReader):
+    form = "JSON history"
+
+    def _entries_of(self, state: Any) -> list[Any]:
+        return rows_of_history(state)
+
+
+def history_in(path: Path, head: bytes) -> bool:
+    """Whether a file is one JSON value with the history of a training."""
+    first, _, others = head.partition(b"\n")
+    if head.lstrip()[:1] not in (b"{", b"[") or (others.strip() and object_of(first) is not None):
+        return False
+    try:
+        return bool(rows_of_history(json.loads(read_small(path, FILE_BYTES_MAX))))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def rows_of_history(state: Any, depth: int = 0) -> list[Any]:
+    """The rows of the longest history in a JSON value, which has them, or a list for each metric; empty without one."""
+    if type(state) is list:
+        is_rows = bool(state) and all(type(row) is dict for row in state)
+        return state if is_rows and any(map(_names_metric, flattened(state[-1]))) else []
+    if type(state) is not dict or depth > _DEPTH_MAX:
+        return []
+    columns = dict(_columns(state, "", depth))
+    if not any(map(_names_metric, columns)):
+        return max((rows_of_history(value, depth + 1) for value in state.values()), key=len, default=[])
+    lengths = Counter(map(len, columns.values()))
+    length = max(lengths, key=lambda size: (lengths[size], size))
+    whole = {name: values for name, values in columns.items() if len(values) == length}
+    # One list alone may be of steps as well as of epochs.
+    if len(whole) > 1 and {*map(in_words, whole)}.isdisjoint((*STEP_NAMES, *EPOCH_NAMES)):
+        whole["epoch"] = list(range(1, length + 1))
+    return [dict(zip(whole, row, strict=True)) for row in zip(*whole.values(), strict=True)]
+
+
+def _columns(state: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
+    """The lists of numbers in an object and the objects in it, by name."""
+    for key, value in state.items():
+        if type(value) is dict and depth < _DEPTH_MAX:
+            yield from _columns(value, prefix if in_words(key) in _HISTORIES else f"{prefix}{key}/", depth + 1)
+        elif type(value) is list and len(value) > 1 and all(number(item) is not None or item is None for item in value):
+            yield "epoch" if total_of(key) == "total_epochs" else f"{prefix}{key}", value
+
+
+def _names_metric(name: str) -> bool:
+    return has_direction(name.rpartition("/")[2]) or meaning_of(name).name != name
 
 
 def _readable_entries(text: str) -> tuple[list[Any], int]:

@@ -32,9 +32,9 @@ _LIST_OF_ONE = re.compile(
 )
 """`lr: [0.001]`. A whole number in brackets is a position or a rank."""
 _RATES = re.compile(
-    rf"(\blr\s?[=:]\s{{0,3}})\[\s?({_FLOAT.pattern})(?:,\s{{0,2}}{_FLOAT.pattern}){{1,63}}\s?\]", re.IGNORECASE
+    rf"(\blr\s?[=:]\s{{0,3}})[\[(]\s?({_FLOAT.pattern})(?:,\s{{0,2}}{_FLOAT.pattern}){{0,63}},?\s?[\])]", re.IGNORECASE
 )
-"""The learning rates of all groups of an optimizer, of which the first is read: `lr=[0.001, 0.0001]`."""
+"""The learning rates of all groups of an optimizer, of which the first is read: `lr=[0.001, 0.0001]`, `lr:(0.001,)`."""
 _DEPTH_MAX = 8
 _OPENING, _CLOSING = "([{<", ")]}>"
 
@@ -54,7 +54,7 @@ def unwrapped(text: str) -> str:
         text = _without_calls(text)
     if "=" in text and "<" in text:
         text = _OBJECT.sub(lambda match: match[1] if _FLOAT.fullmatch(match[1]) else "", text)
-    return _LIST_OF_ONE.sub(r"\1\2", _RATES.sub(r"\1\2", text)) if "[" in text else text
+    return _LIST_OF_ONE.sub(r"\1\2", _RATES.sub(r"\1\2", text)) if "[" in text or ":(" in text else text
 
 
 def _without_calls(text: str) -> str:

@@ -172,6 +172,8 @@ def decimal(text: str) -> float | None:
         # Python accepts `1_000`, which no log means as a number.
         return None if "_" in text else float(text)
     except ValueError:
+        if text.endswith("%"):
+            return decimal(text[:-1])
         # A printed number ends with a bracket; text such as `train` is the usual case.
         return None if text[-1:].isalnum() or len(text) > _PRINTED_CHARS_MAX else printed_number(text)
 
@@ -196,7 +198,9 @@ def _leaves(row: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[s
     for key, value in row.items():
         name = f"{prefix}{key}"
         if type(value) is dict:
-            if depth < _DEPTH_MAX:
+            if {"mean", "std"} <= value.keys() <= {"mean", "std", "num"}:
+                yield name, value["mean"]  # A metric of StyleGAN, with the number of its values.
+            elif depth < _DEPTH_MAX:
                 yield from _leaves(value, f"{name}/", depth + 1)
         elif type(value) is list:
             if len(value) <= _LIST_MAX:

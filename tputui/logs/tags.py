@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -72,7 +73,7 @@ _ROLES: dict[str, Role] = {
     ),
     **dict.fromkeys(("percentage", "n_parameters", "num_parameters", "num_params", "n_params"), "nothing"),
 }  # fmt: skip
-_LR = re.compile(r"(.*/)?(lr|learning_rate)([-/].*|_?\d{1,3})?", re.IGNORECASE)
+_LR = re.compile(r"(.*/)?(?:current_)?(lr|learning_rate)([-/].*|_?\d{1,3})?", re.IGNORECASE)
 """Names of the learning rate: `lr-Adam` is that of Lightning's monitor, `lr_0` that of a group."""
 _RESULTS = re.compile(
     r"(?:\w{1,60}_)?m?ap(?:[sml]|[_@]?\d[\w.:-]{0,20})?|(?:\w{1,60}_)?m?iou|bleu\d?|rouge\w{0,20}|wer|cer|fid"
@@ -91,12 +92,30 @@ _FALLING = frozenset(
 """Words of metrics whose lower values are better ..."""
 _RISING = frozenset(
     ("acc", "accuracy", "top", "map", "ap", "iou", "miou", "f", "auc", "bleu", "rouge", "psnr", "ssim", "dice",
-     "reward", "rew", "return", "score", "precision", "recall", "r", "mrr", "ndcg")
+     "reward", "rew", "return", "score", "fb", "fscore", "precision", "recall", "r", "mrr", "ndcg")
 )  # fmt: skip
 """... and higher ones; both without digits at their ends."""
 _CHOOSING = ("map_50?_95", "map", "ap", "miou", "iou", "acc", "accuracy", "top", "f", "auc", "bleu", "reward", "score")
 """How the names end by which the best epoch is chosen if there is no validation loss, the preferred one first."""
 _AROUND_LOSS = frozenset(("test", "set", "epoch", "avg", "average", "mean", "total", "global", "eval", "per", LOSS))
+_FOREIGN_WORDS = {
+    "train": "训练集 训练 訓練 학습", "val": "验证集 验证 驗證 検証 검증", "test": "测试集 测试 測試",
+    "loss": "损失值 损失 損失 손실 pérdida perda потери", "accuracy": "准确率 准确度 正确率 精度 정확도 acurácia",
+    "lr": "学习率 學習率 学習率 학습률", "epoch": "轮次 轮数 轮 周期 エポック 에포크 época эпоха", "mean": "平均",
+    "iteration": "迭代次数 迭代", "step": "步数 步", "batch": "批次", "episode": "回合", "total": "总",
+    "reward": "奖励", "score": "得分", "recall": "召回率", "precision": "精确率", "perplexity": "困惑度",
+    "best": "最佳 最好 最优", "saved": "保存", "model": "模型",
+}  # fmt: skip
+"""What scripts in other languages print for words of training."""
+_IN_ENGLISH = {word: name for name, of in _FOREIGN_WORDS.items() for word in of.split()}
+_FOREIGN = re.compile("|".join(sorted(_IN_ENGLISH, key=len, reverse=True)), re.IGNORECASE)
+_ORDINAL = re.compile(r"第\s?(\d{1,9}(?:\s?/\s?\d{1,9})?)\s?(?:个\s?)?(?=轮|周期|epoch|步|迭代|回合)(epoch|\w{1,2})")
+
+
+def translated(text: str) -> str:
+    """A line with the words of training in English, and plain signs."""
+    english = _FOREIGN.sub(lambda match: f" {_IN_ENGLISH[match[0].lower()]} ", _ORDINAL.sub(r"\2 \1", text))
+    return text if english == text else re.sub(r" {1,9}(?=[:,)% ])", "", unicodedata.normalize("NFKC", english))
 
 
 def in_words(name: str) -> str:

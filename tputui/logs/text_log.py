@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tputui.logs.console import ConsoleParser
 from tputui.logs.growing import LineLog
-from tputui.logs.rows import LoggedValue
+from tputui.logs.rows import LoggedValue, unix_time_s
 
 SUFFIXES = ("", ".log", ".txt", ".out", ".err", ".stdout", ".stderr")
 _VALUES_MIN = 2
-"""Values with a step or an epoch in the beginning of a file that make it a log."""
+"""Values with a step or an epoch, or values that come again, in the beginning of a file that make it a log."""
 _TIME = re.compile(r"[\s\[(]{0,4}(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
 
 
@@ -21,10 +20,11 @@ def is_text_log(path: Path, head: bytes) -> bool:
     """Whether the beginning of a file is text with the metrics of a training."""
     if path.suffix.lower() not in SUFFIXES or b"\0" in head or b"\n" not in head:
         return False
-    parser, num_values = ConsoleParser(), 0
+    parser, num_values, tags = ConsoleParser(), 0, set[str]()
     for line in head.decode("utf-8", "replace").split("\n")[:-1]:
         values = parser.parse(line, 0.0)
-        num_values += sum(value.step is not None or value.epoch is not None for value in values)
+        num_values += sum(value.step is not None or value.epoch is not None or value.tag in tags for value in values)
+        tags |= {value.tag for value in values}
         if num_values >= _VALUES_MIN:
             return True
     return False
@@ -62,10 +62,5 @@ class TextLogReader(LineLog):
 def _time_of(text: str) -> float | None:
     """Unix time in seconds at which a line was printed, in the time zone of this machine; None if it names none."""
     match = _TIME.match(text)
-    if match is None:
-        return None
-    year, month, day, clock, fraction = match.groups()
-    try:
-        return datetime.fromisoformat(f"{year}-{month}-{day}T{clock}.{(fraction or '0'):0<6}").timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
+    when = f"{match[1]}-{match[2]}-{match[3]}T{match[4]}.{(match[5] or '0'):0<6}" if match is not None else None
+    return unix_time_s(when)

@@ -193,7 +193,7 @@ LOSS = "loss"
 LOSS_NAMES = (
     "loss", "loss_step", "step_loss", "batch_loss", "loss_batch", "total_loss", "loss_total", "global_avg_loss",
     "avg_loss", "loss_avg", "mean_loss", "loss_mean", "lm_loss", "nll_loss", "ce_loss", "cross_entropy_loss",
-    "cross_entropy", "xent", "loss_epoch", "epoch_loss",
+    "cross_entropy", "crossentropyloss", "xent", "loss_epoch", "epoch_loss",
 )  # fmt: skip
 """Names of the training loss, the preferred one first."""
 NUM_CLASSES = 3
