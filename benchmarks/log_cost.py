@@ -21,6 +21,7 @@ import numpy as np
 
 import tputui
 from tputui.telemetry.reporter import Reporter
+from tputui.telemetry.step_log import StepLog
 
 PACE_S = 0.002
 WORK_S = 0.0015
@@ -96,7 +97,10 @@ def main() -> None:
         run = stack.enter_context(tputui.start(runs_dir=folder))
         reporter = Reporter(Path(folder), "worker")
         board = SummaryWriter(f"{folder}/tensorboard")
-        logs = {name: reporter.step_log(cores) for name, cores in (("list", 8), ("narrow", 8), ("wide", 2048))}
+        cores = {"list": 8, "narrow": 8, "wide": 2048}
+        logs = {name: StepLog(reporter.put_steps, reporter.clock, number) for name, number in cores.items()}
+        for log in logs.values():
+            reporter.follow(log)
 
         def board_call(step: int) -> None:
             for core, loss in enumerate(losses):

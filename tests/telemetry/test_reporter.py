@@ -23,6 +23,7 @@ from tputui.telemetry import float_blocks, rundir
 from tputui.telemetry.float_blocks import FLOAT32_MAX
 from tputui.telemetry.journal import Tail
 from tputui.telemetry.reporter import Reporter, StillWritten
+from tputui.telemetry.step_log import StepLog
 
 
 def journal_events(run_dir: Path) -> list[ev.Event]:
@@ -46,6 +47,12 @@ def steps(run_dir: Path, metric: str = "loss") -> dict[int, list[float]]:
     return rows
 
 
+def step_log(reporter: Reporter, cores: int) -> StepLog:
+    log = StepLog(reporter.put_steps, reporter.clock, cores)
+    reporter.follow(log)
+    return log
+
+
 def test_first_event_names_the_writer(tmp_path: Path) -> None:
     Reporter(tmp_path, "worker", 3).close()
     tail = Tail(tmp_path / "worker-3.jsonl")
@@ -57,7 +64,7 @@ def test_first_event_names_the_writer(tmp_path: Path) -> None:
 
 def test_every_step_of_every_core_is_recorded(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
-    log = reporter.step_log(cores=2)
+    log = step_log(reporter, cores=2)
     for step in range(1, 20_001):
         log.log(step, [float(step), -float(step)])
     assert reporter.close(DEADLINE_S)
@@ -66,7 +73,7 @@ def test_every_step_of_every_core_is_recorded(tmp_path: Path) -> None:
 
 def test_step_jump_begins_a_new_event(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
-    log = reporter.step_log(cores=1)
+    log = step_log(reporter, cores=1)
     for step in (1, 2, 50, 51, 3):
         log.log(step, [float(step)])
     reporter.close()
@@ -89,14 +96,14 @@ def test_step_jump_begins_a_new_event(tmp_path: Path) -> None:
 )
 def test_values_of_every_form_are_accepted(tmp_path: Path, values: Any, kept: list[float]) -> None:
     reporter = Reporter(tmp_path, "worker")
-    reporter.step_log(cores=2).log(1, values)
+    step_log(reporter, cores=2).log(1, values)
     reporter.close()
     assert repr(steps(tmp_path)[1]) == repr(kept)
 
 
 def test_finite_values_beyond_float32_are_not_infinite(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path, "worker")
-    log = reporter.step_log(cores=1)
+    log = step_log(reporter, cores=1)
     for step, value in enumerate([0.5, 1e300, -1e300, 0.25], 1):
         log.log(step, [value])
     reporter.close()
@@ -128,7 +135,7 @@ def test_bulk_values_of_another_type_are_converted(tmp_path: Path) -> None:
 def test_last_steps_before_a_pause_are_written(tmp_path: Path) -> None:
     clock = itertools.count(0.0).__next__
     reporter = Reporter(tmp_path, "worker", clock=clock)
-    reporter.step_log(cores=1).log(1, [1.0])
+    step_log(reporter, cores=1).log(1, [1.0])
     tail = Tail(tmp_path / "worker-0.jsonl")
     wait_for(
         lambda: any(isinstance(record.event, ev.StepsRecorded) for record in tail.read()), "the steps in the journal"
@@ -171,8 +178,10 @@ def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
         "import sys, signal\n"
         "from pathlib import Path\n"
         "from tputui.telemetry.reporter import Reporter\n"
+        "from tputui.telemetry.step_log import StepLog\n"
         "reporter = Reporter(Path(sys.argv[1]), 'worker')\n"
-        "log = reporter.step_log(cores=8)\n"
+        "log = StepLog(reporter.put_steps, reporter.clock, 8)\n"
+        "reporter.follow(log)\n"
         "for step in range(1, 501): log.log(step, [0.5] * 8)\n"
         "reporter.flush(); print('flushed', flush=True); signal.pause()\n"
     )

@@ -133,14 +133,6 @@ SAVES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world
 STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 
 
-class Printed(NamedTuple):
-    """What a command printed: data, and messages without the name of the program."""
-
-    code: int
-    out: str
-    messages: list[str]
-
-
 class RunTools:
     """The tools over the runs in one directory. Their docstrings are what agents read."""
 
@@ -200,15 +192,15 @@ class RunTools:
         self, words: list[str], names: list[str], part: Part, wait_s: float = 0.0, how_to_ask: str = LESS
     ) -> CallToolResult:
         """The part of the JSON that a command prints about these runs, of a list under the name of the command."""
-        printed = await self._printed(words, names, wait_s)
-        if not printed.out:
-            return _answer(printed.messages, is_error=True)
-        value = json.loads(printed.out)
+        _, out, printed = await self._printed(words, names, wait_s)
+        if not out:
+            return _answer(printed, is_error=True)
+        value = json.loads(out)
         try:
             fields = part.of(value if isinstance(value, dict) else {words[0]: value})
         except NoSection as error:
             return _answer([str(error)], is_error=True)
-        messages = {"messages": printed.messages} if printed.messages else {}
+        messages = {"messages": printed} if printed else {}
         text = bounded({**messages, **fields}, ANSWER_BYTES_MAX, how_to_ask, first=part.first)
         return CallToolResult(content=[TextContent(type="text", text=text)])
 
@@ -217,16 +209,17 @@ class RunTools:
         if not self._control:
             return _answer([READ_ONLY], is_error=True)
         wait_s = min(wait_s, WAIT_S_MAX)
-        printed = await self._printed([*words, f"--wait={wait_s:g}"], [run], wait_s)
-        return _answer([*printed.out.splitlines(), *printed.messages], is_error=printed.code != ExitCode.DONE)
+        code, out, messages = await self._printed([*words, f"--wait={wait_s:g}"], [run], wait_s)
+        return _answer([*out.splitlines(), *messages], is_error=code != ExitCode.DONE)
 
-    async def _printed(self, words: list[str], names: list[str], wait_s: float) -> Printed:
-        """What a command prints about runs. It is ended with the call that waits for it."""
+    async def _printed(self, words: list[str], names: list[str], wait_s: float) -> tuple[int, str, list[str]]:
+        """The exit code of a command about runs, its data, and its messages without the name of the program. It is
+        ended with the call that waits for it."""
         # A path or an address would reach beyond the directory that is served.
         if wrong := [inert(name[:100]) for name in names if not rundir.is_name(name)]:
-            return Printed(ExitCode.USAGE, "", [f"{wrong[0]!r} is not the name of a run; `runs` lists them"])
+            return ExitCode.USAGE, "", [f"{wrong[0]!r} is not the name of a run; `runs` lists them"]
         if not self._parent.is_dir():
-            return Printed(ExitCode.USAGE, "", [f"no runs in {self._parent} yet; start one with `tputui run CONFIG`"])
+            return ExitCode.USAGE, "", [f"no runs in {self._parent} yet; start one with `tputui run CONFIG`"]
         argv = [sys.executable, "-P", "-m", "tputui", *words, *(["--", *names] if names else [])]
         environ = {**os.environ, "TPUTUI_RUNS": str(self._parent), REQUESTED_BY: "tputui mcp"}
         try:
@@ -235,9 +228,9 @@ class RunTools:
                 folder, no_input = self._parent, subprocess.DEVNULL
                 done = await anyio.run_process(argv, stdin=no_input, check=False, cwd=folder, env=environ)
         except TimeoutError:
-            return Printed(ExitCode.UNANSWERED, "", [f"{words[0]}: no answer within {COMMAND_S_MAX:g} s"])
+            return ExitCode.UNANSWERED, "", [f"{words[0]}: no answer within {COMMAND_S_MAX:g} s"]
         messages = [line.removeprefix("tputui: ") for line in done.stderr.decode("utf-8", "replace").splitlines()]
-        return Printed(done.returncode, done.stdout.decode("utf-8", "replace"), messages)
+        return done.returncode, done.stdout.decode("utf-8", "replace"), messages
 
 
 class Server(MCPServer):

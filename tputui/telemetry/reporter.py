@@ -212,12 +212,6 @@ class Reporter:
             rows = raw[offset : offset + piece]
             self.put_steps(RawSteps(self.clock(), first + offset // row_bytes, cores, metric, rows))
 
-    def step_log(self, cores: int, metric: str = "loss") -> StepLog:
-        """A log for per-core values that are already on the host, called once per step."""
-        log = StepLog(self.put_steps, self.clock, cores, metric)
-        self.follow(log)
-        return log
-
     def follow(self, log: StepLog) -> None:
         """Flushes a log when its values have waited long enough, and before the journal is closed."""
         self._logs.append(log)
