@@ -16,7 +16,7 @@ from tests.deadline import DEADLINE_S
 from tests.supervise.harness import Bench, Watched, wait_for
 from tputui.session.session import load
 from tputui.supervise import log_tail
-from tputui.supervise.outcome import OutOfMemoryWatch
+from tputui.supervise.out_of_memory import OutOfMemoryWatch
 from tputui.telemetry import events as ev
 from tputui.text import show_page
 

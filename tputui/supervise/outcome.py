@@ -3,120 +3,30 @@
 `FailureReport` reports the first failure as an event and as `failure.txt`, as soon as the first process fails. The
 event is written once. The file is written again after everything has ended, with the failures that followed. Ends no
 process: the worker ends the other ranks, and the supervisor what remains of the worker's process group.
-
-Whether the kernel killed a process for lack of memory, by its counts of such kills.
-
-`[diagnosis] strict`: findings that make a run fail although training succeeded, for continuous integration.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tputui.diagnosis.diagnose import diagnose
-from tputui.diagnosis.verdict import Strict, Verdict, found
 from tputui.exit_codes import ExitCode
 from tputui.formatting import inert
 from tputui.state import root_cause
-from tputui.state.liveness import assess
-from tputui.state.reducer import RunState
-from tputui.state.snapshot import RunDetails
-from tputui.state.snapshot_builder import ViewerContext, build_snapshot
 from tputui.supervise.log_tail import read_last
+from tputui.supervise.out_of_memory import OutOfMemoryWatch
 from tputui.supervise.worker_state import WorkerState
 from tputui.telemetry import events as ev
 from tputui.telemetry import process_end
-from tputui.telemetry.files import read_small
 from tputui.telemetry.launch_messages import HostFailed
 from tputui.telemetry.redaction import masked_lines
 from tputui.telemetry.reporter import Reporter
-from tputui.telemetry.rundir import Manifest, write_atomically
-
-OOM_SAMPLES_KEPT = 5
-"""The newest count is compared with the one this many readings before: it rises before the end of the process is
-seen."""
-_COUNTER_BYTES_MAX = 64 << 10
-
-
-class OutOfMemoryWatch:
-    """Detects whether the kernel killed a process for lack of memory, by its count of such kills.
-
-    Such a process ends by SIGKILL, like one that a user killed; only the count tells the two apart.
-    """
-
-    def __init__(self, root: Path = Path("/")) -> None:
-        """`root` is the directory of `proc` and `sys`."""
-        counter: tuple[Path | None, str] = _find_oom_counter(root) or (None, "")
-        self._counter, self._scope = counter
-        self._before: deque[int] = deque(maxlen=OOM_SAMPLES_KEPT)
-        self.sample()
-
-    def sample(self) -> None:
-        """Reads the count while the processes live."""
-        count = _oom_kills(self._counter) if self._counter else None
-        if count is not None:
-            self._before.append(count)
-
-    def rose(self) -> bool | None:
-        """Whether the count rose lately; None if it cannot be read."""
-        now = _oom_kills(self._counter) if self._counter else None
-        return now > self._before[0] if now is not None and self._before else None
-
-    def verdict(self) -> str:
-        """`rose` as a sentence."""
-        rose = self.rose()
-        if rose is None or self._counter is None:
-            return "unknown whether memory ran out: the kernel's counters cannot be read here"
-        if rose:
-            return f"out of memory: the kernel killed a process at that time ({self._scope})"
-        return f"memory did not run out: the kernel counted no out-of-memory kill ({self._scope})"
-
-
-def _find_oom_counter(root: Path) -> tuple[Path, str] | None:
-    """The file with the count of kills that has the narrowest scope around the calling process, and that scope."""
-    for path, scope in (*_cgroup_counters(root), (root / "proc/vmstat", "count of the whole host")):
-        if _oom_kills(path) is not None:
-            return path, scope
-    return None
-
-
-def _cgroup_counters(root: Path) -> list[tuple[Path, str]]:
-    """The counters of the control group, for cgroup v1 and v2, with the paths inside and outside of a container."""
-    about = "count of its control group"
-    counters: list[tuple[Path, str]] = []
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        number, controllers, *rest = [*line.split(":", 2), "", ""][:3]
-        group = rest[0].lstrip("/") if rest else ""
-        if number == "0" and not controllers:
-            base = root / "sys/fs/cgroup"
-            counters += [(path / "memory.events", about) for path in (base / group, base)]
-        elif "memory" in controllers.split(","):
-            base = root / "sys/fs/cgroup/memory"
-            counters += [(path / "memory.oom_control", about) for path in (base / group, base)]
-    return counters
-
-
-def _oom_kills(path: Path) -> int | None:
-    for line in _text(path).splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill" and value.strip().isdecimal():
-            return int(value)
-    return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_small(path, _COUNTER_BYTES_MAX).decode("ascii", "replace")
-    except OSError:
-        return ""
-
+from tputui.telemetry.rundir import write_atomically
 
 FAILURE_FILE = "failure.txt"
 _CODES: dict[ev.Outcome, ExitCode] = {"done": ExitCode.DONE, "stopped": ExitCode.STOPPED, "failed": ExitCode.FAILED}
@@ -369,55 +279,3 @@ def _report_of(failure: ev.FailureRaised, process: str) -> ev.FailureReported:
         stack="",
         silent=False,
     )
-
-
-TABLE = "diagnosis"
-
-
-def strict_rules(config: Mapping[str, Any]) -> tuple[str, ...]:
-    table = config.get(TABLE)
-    given = table.get("strict") if isinstance(table, Mapping) else None
-    return tuple(name for name in get_args(Strict) if isinstance(given, list | tuple) and name in given)
-
-
-def check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> tuple[str | None, list[str]]:
-    """Evaluates the strict rules on a run that is about to end. Returns why the run fails, None if it does not, and a
-    sentence on each rule that could not be checked. Never raises: that would lose the end of the run."""
-    try:
-        return _check(state, manifest, run_dir, now)
-    except Exception as error:
-        text = f"strict rules were not checked, because of a bug in tputui: {type(error).__name__}: {error}"
-        return None, [text]
-
-
-def _check(state: RunState, manifest: Manifest, run_dir: str, now: float) -> tuple[str | None, list[str]]:
-    rules = strict_rules(manifest.config)
-    context = ViewerContext(
-        now=now,
-        run=manifest.run,
-        dir=run_dir,
-        created=manifest.created,
-        config=manifest.config,
-        details=RunDetails(cwd=manifest.cwd),
-    )
-    liveness = assess(state, dict.fromkeys(state.processes, True), now)
-    verdicts = diagnose(build_snapshot(state, context, liveness))
-    return _violation(verdicts, rules), _unanswered(verdicts, rules)
-
-
-def _violation(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> str | None:
-    broken = [verdict for verdict in found(verdicts) if not {*rules}.isdisjoint(verdict.rules)]
-    if not broken:
-        return None
-    first = broken[0]
-    at = f" at {first.where}" if first.where else ""
-    more = f" (and {len(broken) - 1} more; see `tputui doctor`)" if len(broken) > 1 else ""
-    return f"strict: {first.rule}{at}: {first.text}{more}"
-
-
-def _unanswered(verdicts: tuple[Verdict, ...], rules: tuple[str, ...]) -> list[str]:
-    return [
-        f"strict: {verdict.rule} was not checked: {verdict.text}"
-        for verdict in verdicts
-        if verdict.rule in rules and verdict.status == "not available"
-    ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tputui.exit_codes import ExitCode
-from tputui.supervise import outcome, spawn
+from tputui.supervise import spawn, strict
 from tputui.supervise.alerts import Alerts, rules_of
 from tputui.supervise.child_ends import SETTLE_S, LeftProcesses
 from tputui.supervise.command import RunCommand, unobserved_reason
@@ -74,7 +74,7 @@ class Supervisor:
             self._run_dir,
             self._command.writer,
             measured=rules is not None,
-            diagnosed=bool(outcome.strict_rules(self._manifest.config)),
+            diagnosed=bool(strict.strict_rules(self._manifest.config)),
         )
         self._failures = FailureReport(
             self._run_dir,
@@ -314,9 +314,9 @@ class Supervisor:
 
     def _strictly(self, ending: ev.RunEnded) -> ev.RunEnded:
         """The ending, or a failure if training succeeded but the run has findings of `[diagnosis] strict`."""
-        if ending.outcome != "done" or not outcome.strict_rules(self._manifest.config):
+        if ending.outcome != "done" or not strict.strict_rules(self._manifest.config):
             return ending
-        violation, unanswered = outcome.check(self._state.state, self._manifest, str(self._run_dir), run_clock.now())
+        violation, unanswered = strict.check(self._state.state, self._manifest, str(self._run_dir), run_clock.now())
         for text in unanswered:
             self._record.warn(text)
         return run_ended("failed", ExitCode.FAILED, violation) if violation is not None else ending
