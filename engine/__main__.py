@@ -25,7 +25,7 @@ from engine import run_plan
 from engine.errors import PEER_LOST, NotFinite, PeerLost, Stopped, Unable
 from engine.host_place import HostPlace, read_place
 from engine.parallel.rank_processes import LAST_STEP_S, RankProcesses
-from engine.process import hardware, own_journal
+from engine.process import crash_report, hardware
 from engine.process.main_thread import WorkerMonitor, leave
 from engine.process.own_journal import HostReporter
 from engine.process.requests import RequestQueue
@@ -113,7 +113,7 @@ class Worker:
         except NotFinite as error:
             # Of no rank in particular: all have found it at the same step, and the first host reports it.
             if self._place.is_first:
-                own_journal.report(own_journal.failure_event(error, self._progress), self._reporter)
+                crash_report.report(crash_report.failure_event(error, self._progress), self._reporter)
             ending = Ending("failed", ExitCode.FAILED, str(error), everywhere=True)
         except BaseException as error:  # noqa: BLE001, RUF100 - reported in the journal and the log, then the process ends
             ending = self._failed(error)
@@ -299,9 +299,9 @@ class Worker:
             self._reporter.emit(event)
 
     def _failed(self, error: BaseException) -> Ending:
-        own_journal.report(own_journal.failure_event(error, self._progress, self._rank_prefix), self._reporter)
+        crash_report.report(crash_report.failure_event(error, self._progress, self._rank_prefix), self._reporter)
         first = text_of(error).partition("\n")[0]
-        code = own_journal.exit_code_of(error)
+        code = crash_report.exit_code_of(error)
         return Ending("failed", code, f"{self._rank_prefix}{type(error).__name__}: {first}")
 
 

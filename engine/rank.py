@@ -21,7 +21,7 @@ from engine import run_plan
 from engine.errors import PEER_LOST, RANK_FINISHED, NotFinite, PeerLost, Refused, Stopped, Unable
 from engine.host_place import HostPlace
 from engine.parallel.rank_processes import ROLE
-from engine.process import hardware, own_journal
+from engine.process import crash_report, hardware
 from engine.process.main_thread import POLL_INTERVAL_S
 from engine.process.own_journal import RankReporter
 from engine.process.requests import RequestQueue
@@ -57,12 +57,12 @@ class Rank(ReportedProcess):
         except PeerLost:
             return PEER_LOST
         except BaseException as error:  # noqa: BLE001, RUF100 - reported in the journal and the log, then the process ends
-            return self.failed(error, own_journal.exit_code_of(error))
+            return self.failed(error, crash_report.exit_code_of(error))
 
     def failed(self, error: BaseException, code: ExitCode) -> ExitCode:
         """Reports a failure and returns the exit code."""
-        failure = own_journal.failure_event(error, self.progress)
-        own_journal.report(failure, self.reporter, f"rank {self.rank}:\n")
+        failure = crash_report.failure_event(error, self.progress)
+        crash_report.report(failure, self.reporter, f"rank {self.rank}:\n")
         self.report_end("failed", f"{type(error).__name__}: {text_of(error)}")
         return code
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tputui.compare.verdict import PAIRS_MIN, _critical, paired_ratio
+from tputui.compare.paired import PAIRS_MIN, _critical, paired_ratio
 
 
 def pairs(ratio: float, noise: float, seed: int, count: int = 10) -> list[tuple[float, float]]:

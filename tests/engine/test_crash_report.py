@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.process import own_journal
+from engine.process import crash_report
 from tputui.reporting.failures import TEXT_CHARS_MAX, TRACEBACK_CHARS_MAX
 from tputui.reporting.progress import Progress
 
@@ -18,14 +18,14 @@ class Hostile(Exception):
 
 
 def test_exception_that_raises_on_access_is_reported() -> None:
-    event = own_journal.failure_event(Hostile(), Progress(), "rank 0: ")
+    event = crash_report.failure_event(Hostile(), Progress(), "rank 0: ")
 
     assert event.error == "Hostile"
     assert event.message == "rank 0: (its message is not available: __str__ raised SystemExit)"
 
 
 def test_huge_message_is_reported_by_beginning_and_end() -> None:
-    event = own_journal.failure_event(ValueError("begin \udce4 " + "x" * 50_000_000 + " end"), Progress())
+    event = crash_report.failure_event(ValueError("begin \udce4 " + "x" * 50_000_000 + " end"), Progress())
 
     assert event.message.startswith("begin \\udce4 x")
     assert event.message.endswith("x end")

@@ -20,10 +20,10 @@ from tputui.ui.base.preferences import Views
 from tputui.ui.compare.screen import CompareScreen
 from tputui.ui.help import HelpScreen
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.runs.filter import SortOrder
 from tputui.ui.runs.rows import Listing, RowState, RunRow
 from tputui.ui.runs.runs_reader import CHECK_MOST_S, MESSAGE_INTERVAL_S, REFRESH_S, RunsReader, message_interval_s
 from tputui.ui.runs.screen import RunsScreen
+from tputui.ui.runs.sort_order import SortOrder
 from tputui.ui.runs.table import Empty, RunsTable
 from tputui.ui.widgets.dialogs import ConfirmStop
 from tputui.ui.widgets.line_widget import LineInput

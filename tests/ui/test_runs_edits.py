@@ -22,9 +22,10 @@ from tputui.ui.base.preferences import Views
 from tputui.ui.render.lines import width_of
 from tputui.ui.runs import table
 from tputui.ui.runs.edits import LabelsScreen
-from tputui.ui.runs.filter import SortOrder, parse_filter, parse_sort_order, sort_rows, unknown_keys
+from tputui.ui.runs.filter import parse_filter, unknown_keys
 from tputui.ui.runs.rows import RunRow, metrics_of, value_at
 from tputui.ui.runs.screen import COLUMNS_KEY, RunsScreen
+from tputui.ui.runs.sort_order import SortOrder, parse_sort_order, sort_rows
 from tputui.ui.runs.table import ColumnChoice, completed, layout, parse_columns
 from tputui.ui.widgets.dialogs import Confirm
 from tputui.ui.widgets.line_widget import EditedText

@@ -31,18 +31,10 @@ from tputui.ui.launch.field_values import (
 )
 from tputui.ui.launch.form import Form
 from tputui.ui.render.lines import width_of
-from tputui.ui.runs.filter import (
-    SORT_KEYS,
-    RunFilter,
-    SortKey,
-    SortOrder,
-    parse_filter,
-    parse_sort_order,
-    sort_rows,
-    unknown_keys,
-)
+from tputui.ui.runs.filter import RunFilter, parse_filter, unknown_keys
 from tputui.ui.runs.rows import Listing, RunRow
 from tputui.ui.runs.runs_reader import RunsReader
+from tputui.ui.runs.sort_order import SORT_KEYS, SortKey, SortOrder, parse_sort_order, sort_rows
 from tputui.ui.runs.table import COLUMNS, cell, empty_text, reason_line, short_age, short_span
 from tputui.ui.widgets.line_widget import EditedText, press, spans
 

@@ -34,7 +34,8 @@ from tputui.cli.trial_run import (
     measure,
 )
 from tputui.compare.agreement import agreement, least
-from tputui.compare.verdict import LEVEL, PAIRED_METHOD, PAIRS_MIN, Ratio, paired_ratio
+from tputui.compare.paired import METHOD, PAIRS_MIN, paired_ratio
+from tputui.compare.verdict import LEVEL, Ratio
 from tputui.config_diff import flatten, texts
 from tputui.diagnosis.diagnose import diagnose
 from tputui.diagnosis.diagnosed_run import is_trained_by_engine
@@ -452,7 +453,7 @@ def _measured_json(outcome: Outcome, ratio: Ratio, seconds: float) -> dict[str, 
         "low": ratio.low,
         "high": ratio.high,
         "confidence": LEVEL,
-        "method": PAIRED_METHOD,
+        "method": METHOD,
         "without": _side_json(outcome.without),
         "with": _side_json(outcome.changed),
         "is_cut": outcome.is_cut,

@@ -6,18 +6,13 @@ runs inverts the ratio exactly.
 
 The interval describes these two runs; it does not cover the difference between machines. Pairs are compared
 independently: among seven runs as fast as the base, at least one stands out in three of ten comparisons.
-
-The ratio of two speeds that were measured in pairs of neighbouring blocks, with a confidence interval.
-
-The estimate is the median of all means of two pairs (Hodges-Lehmann), and the interval is that of Wilcoxon's
-signed-rank test, which is exact for any symmetric noise: a block that another program disturbs moves neither far.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from statistics import NormalDist, median
+from collections.abc import Mapping
+from statistics import NormalDist
 from typing import NamedTuple
 
 import msgspec
@@ -326,34 +321,3 @@ def _step_s(snapshot: Snapshot) -> float | None:
 
 def _batch(snapshot: Snapshot) -> int | None:
     return snapshot.plan.global_batch if snapshot.plan is not None else None
-
-
-PAIRS_MIN = 6
-"""Pairs from which the test has an interval of 95 %."""
-PAIRED_METHOD = "median of the paired ratios (Hodges-Lehmann); 95 % by the signed-rank test"
-
-
-def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
-    """The second speed relative to the first, from pairs of both; None with fewer than `PAIRS_MIN` pairs."""
-    if len(pairs) < PAIRS_MIN:
-        return None
-    logs = [math.log(second / first) for first, second in pairs]
-    means = sorted((logs[i] + logs[j]) / 2 for i in range(len(logs)) for j in range(i, len(logs)))
-    cut = _critical(len(logs))
-    return Ratio(*(math.exp(value) for value in (median(means), means[cut], means[-1 - cut])))
-
-
-def _critical(count: int) -> int:
-    """Means to leave out at either end: the largest rank sum that `count` pairs stay at or below in at most 2.5 % of
-    cases."""
-    most = count * (count + 1) // 2
-    ways = [1] + [0] * most
-    for rank in range(1, count + 1):
-        for total in range(most, rank - 1, -1):
-            ways[total] += ways[total - rank]
-    tail, index = 0, 0
-    limit = (1 - LEVEL) / 2 * 2**count
-    while tail + ways[index] <= limit:
-        tail += ways[index]
-        index += 1
-    return index - 1

@@ -17,8 +17,8 @@ from tputui.session.session import Session
 from tputui.ui.launch.checker import LaunchService
 from tputui.ui.monitor.screen import MonitorScreen
 from tputui.ui.render.lines import clean
-from tputui.ui.runs.filter import SortOrder, sort_rows
 from tputui.ui.runs.rows import RunRow
+from tputui.ui.runs.sort_order import SortOrder, sort_rows
 from tputui.ui.runs.table import summary_text
 from tputui.ui.widgets.dialogs import Notices
 

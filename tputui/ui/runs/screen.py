@@ -24,11 +24,12 @@ from tputui.ui.launch.checker import LaunchService
 from tputui.ui.monitor.screen import MonitorResult
 from tputui.ui.render.lines import Line, Span, clean
 from tputui.ui.runs.edits import EDIT_ACTIONS, Edit, RunEdits
-from tputui.ui.runs.filter import RunFilter, SortOrder, parse_filter, parse_sort_order, sort_rows
+from tputui.ui.runs.filter import RunFilter, parse_filter
 from tputui.ui.runs.opener import NewRun, RunOpener
 from tputui.ui.runs.preview import PreviewPart, RunPreview
 from tputui.ui.runs.remote_rows import RemoteRuns, readers_of
 from tputui.ui.runs.rows import Listing, RunRow
+from tputui.ui.runs.sort_order import SortOrder, parse_sort_order, sort_rows
 from tputui.ui.runs.table import (
     ColumnsInput,
     RunsHeader,

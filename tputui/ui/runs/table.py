@@ -24,8 +24,9 @@ from tputui.ui.base.keymap import Key
 from tputui.ui.charts.axis import NON_FINITE_MARK
 from tputui.ui.charts.series_chart import sparkline
 from tputui.ui.render.lines import Line, Sign, Span, Tone, cells_of, clean, crop, fit, spread, width_of, wrap
-from tputui.ui.runs.filter import RunFilter, SortOrder, unknown_keys
+from tputui.ui.runs.filter import RunFilter, unknown_keys
 from tputui.ui.runs.rows import NUM_COLUMNS, Listing, RowState, RunRow, value_at
+from tputui.ui.runs.sort_order import SortOrder
 from tputui.ui.widgets.line_widget import Drawn, EditedText, LineInput
 
 _CARD_WIDTH = 64
