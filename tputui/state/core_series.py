@@ -86,8 +86,7 @@ class CoreSeries(Record, frozen=True):
 def reduced(
     first: int, rows: int, values: Sequence[float], num_cores: int, event: StepsRecorded | None = None
 ) -> CoreSeries:
-    """A column of `rows` steps from their values, [rows * cores]; with its extremes if the event is given whose values
-    these are, or a part of them."""
+    """A column of `rows` steps from their values, [rows * cores]; with extremes if the event that has them is given."""
     last, middle = first + rows - 1, first + (rows - 1) / 2
     means = float_blocks.float32(
         [sum(values[core::num_cores]) / rows for core in range(num_cores)] if rows > 1 else values

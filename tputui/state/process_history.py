@@ -120,8 +120,7 @@ class PaceHistory(StateStruct):
         """The reports of the last 10 s together; None before the first one."""
         if not self.recent:
             return None
-        newest = self.recent[-1]
-        num_steps = sum([report.num_steps for report in self.recent])
+        newest, num_steps = self.recent[-1], sum([report.num_steps for report in self.recent])
         # Added in order, as `join` does.
         total_s = functools.reduce(add, [report.total_s for report in self.recent])
         num_examples = functools.reduce(add, [report.num_examples for report in self.recent])

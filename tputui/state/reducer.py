@@ -129,7 +129,6 @@ class RunState:
     @property
     def workers(self) -> list[ProcessState]:
         """The training processes, by host. If none reports itself: what the supervisors read from their output."""
-        # Asked for fifty times per snapshot.
         if "training" not in self._by_role:
             self._by_role["training"] = self._of_role("worker") or self._of_role("logs")
         return self._by_role["training"]

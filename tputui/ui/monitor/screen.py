@@ -154,6 +154,8 @@ class MonitorScreen(Screen[MonitorResult]):
         super().__init__()
         self.frame: Frame | None = None
         """The newest frame."""
+        self.is_drawing = False
+        """Whether the widgets draw a frame, so that all changed lines are painted together after it."""
         self._opened_dir = run_dir
         self._read_only = read_only
         self._timed = source.player is not None
@@ -199,8 +201,9 @@ class MonitorScreen(Screen[MonitorResult]):
 
     def _take_frame(self, frame: Frame) -> None:
         """Draw the frame, then let the thread deliver the next one."""
-        self.frame = frame
+        self.frame, self.is_drawing = frame, True
         self.draw_frame(frame)
+        self.is_drawing = False
         # Now rather than at the next tick of a timer, which has to be woken.
         self._on_timer_update()
         self._reader.drawn()

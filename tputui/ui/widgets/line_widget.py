@@ -99,11 +99,11 @@ class Drawn(Widget):
         starts = [row for row in rows if row - 1 not in rows]
         ends = [row + 1 for row in rows if row + 1 not in rows]
         regions = [Region(0, start, width, end - start) for start, end in zip(starts, ends, strict=True)]
-        if self.is_mounted and self.display and not self.styles.gutter:
+        screen = self.screen if self.is_mounted else None
+        if screen is not None and getattr(screen, "is_drawing", False) and self.display and not self.styles.gutter:
             # What `refresh` does, without two messages per widget and without dropping what does not depend on lines.
             self._repaint_regions.update(regions)
-            self.screen._dirty_widgets.add(self)
-            self.screen.check_idle()
+            screen._dirty_widgets.add(self)
         else:
             self.refresh(*regions)
 
