@@ -300,6 +300,28 @@ def test_printed_losses_are_shown_unless_they_are_those_that_the_process_reports
     assert {name: [*one.steps] for name, one in logged.items()} == {"avg_loss": [*steps], "train_loss": [*range(1, 41)]}
 
 
+def test_printed_means_of_epochs_are_those_that_the_process_reports(tmp_path: Path) -> None:
+    run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
+    ended = next(event for event in recorded.worker_events() if isinstance(event, ev.EpochEnded))
+    losses = [(0.75, 0.5), (0.375, 0.25), (0.125, 0.0625)]
+    means = [(first + second) / 2 for first, second in losses]
+    lines = [
+        f"Epoch: {epoch} train loss: {mean:.4f} train error: {mean / 2:.4f}" for epoch, mean in enumerate(means, 1)
+    ]
+    worker = Reporter(run_dir, "worker")
+    for before, (pair, mean) in enumerate(zip(losses, means, strict=True)):
+        t, step, printed = float(before + 1), 2 * before + 2, len("\n".join([*lines[:before], ""]))
+        worker.emit(ev.EpochStarted(t=t, epoch=before + 1, first_step=step - 1, printed_bytes=printed))
+        for event in steps_recorded([LossRow(step - 1 + place, [loss]) for place, loss in enumerate(pair)], t + 0.25):
+            worker.emit(event)
+        worker.emit(ev.EvaluationStarted(t=t + 0.5, epoch=before + 1, step=step, printed_bytes=printed))
+        meter = ev.MeterReading(val=pair[1], avg=mean, sum=2 * mean, count=2)
+        worker.emit(replace(ended, t=t + 0.75, epoch=before + 1, step=step, train={"loss": meter}, valid={}))
+    worker.close()
+    collected_in(run_dir, tmp_path, printed_in_order(lines))
+    assert {event.name for event in events_in(run_dir, "logs-0", ev.ValuesLogged)} == {"error"}
+
+
 def test_printed_losses_near_zero_are_those_that_the_process_reports(tmp_path: Path) -> None:
     run_dir = rundir.create(tmp_path / "runs", recorded.manifest())
     losses = [0.031, 0.00414, 0.00004864]

@@ -136,11 +136,10 @@ class TrainingPositions:
                 self._epochs_before = self._ended.epoch
         elif isinstance(event, ev.EpochEnded):
             self._ended = event
-            scores = ((name, meter.avg) for name, meter in event.valid.items())
-            self.reported += ((f"valid/{name}", event.step, array("d", [mean])) for name, mean in scores)
-            if (loss := event.train.get("loss")) is not None:
-                # Many print the mean instead of the losses.
-                self.reported.append(("loss", event.step, array("d", [loss.avg])))
+            # Many print the mean instead of the losses.
+            for split, meters in (("train", event.train), ("valid", event.valid)):
+                means = ((f"{split}/{name}", meter.avg) for name, meter in meters.items())
+                self.reported += ((tag, event.step, array("d", [mean])) for tag, mean in means)
         elif isinstance(event, ev.EpochStarted):
             self._has_skipped = self._has_skipped or event.epoch > self._epoch + 1 > 1
             self._epoch = event.epoch
