@@ -196,6 +196,11 @@ def test_a_batch_fetched_before_the_step_that_needs_it_is_of_that_step(tmp_path:
     assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60]
 
 
+def test_a_batch_fetched_for_a_step_that_is_not_made_is_of_none(tmp_path: Path) -> None:
+    snapshot = told(tmp_path, "ahead_and_left").snapshot
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [32, 32, 32]
+
+
 def test_a_loader_that_begins_again_in_a_loop_of_steps_ends_epochs_and_not_the_training(tmp_path: Path) -> None:
     snapshot = told(tmp_path, "cycled").snapshot
     assert [(epoch.epoch, epoch.step) for epoch in snapshot.epochs][:2] == [(1, 4), (2, 8)]
