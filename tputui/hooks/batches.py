@@ -109,7 +109,8 @@ def _notes_of(loader: Any) -> LoaderNotes:
         made_at = _made_at.get(loader)
     except TypeError:  # of a type without weak references
         made_at = None
-    return LoaderNotes(_length(loader), of_loader(loader, made_at))
+    num_examples = length_of(getattr(loader, "dataset", None)) or 0
+    return LoaderNotes(_length(loader), of_loader(loader, made_at), num_examples)
 
 
 def _length(loader: Any) -> int | None:

@@ -43,8 +43,10 @@ RECORDS_MAX = 16_384
 class LoaderNotes:
     """What is known of a loader."""
 
-    def __init__(self, length: int | None, shapes: LoaderShapes) -> None:
+    def __init__(self, length: int | None, shapes: LoaderShapes, num_examples: int = 0) -> None:
         self.shapes = shapes
+        self.num_examples = num_examples
+        """Of its data set; 0 if unknown."""
         self.length = length
         """Batches of an epoch at most; None if unknown, `ENDLESS` of a sampler without end."""
         self.trains = False

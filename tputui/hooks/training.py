@@ -206,7 +206,12 @@ class HookedTraining:
             epoch.__exit__(None, None, None)
             if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
                 self._steps_planned, self._is_estimated = num_steps, False
-                run.plan(epochs=self._num_epochs, steps=num_steps)
+                self._plan_epochs(run)
+
+    def _plan_epochs(self, run: Run) -> None:
+        loader = self._notes.loader
+        num_examples = loader.num_examples if loader is not None else 0
+        run.plan(epochs=self._num_epochs, steps=self._steps_planned, examples=num_examples)
 
     def _enter_epoch(self, run: Run) -> None:
         self._num_begun += 1
@@ -225,7 +230,7 @@ class HookedTraining:
             self._compare_passes(self._loops[0], number)
         self._notes.has_new_optimizer = False
         if self._num_epochs and self._steps_planned:
-            run.plan(epochs=self._num_epochs, steps=self._steps_planned)
+            self._plan_epochs(run)
         self._epoch = EpochContext(run, number, self._num_epochs, self._steps_planned or None)
         self._epoch.__enter__()
 
@@ -260,7 +265,7 @@ class HookedTraining:
             length = min(length, inner.end - inner.start) if is_of_batches else length
         self._steps_planned = -(-length * self._num_steps // self._num_batches)
         self._is_estimated = True
-        run.plan(epochs=self._num_epochs, steps=self._steps_planned)
+        self._plan_epochs(run)
 
     def begin_evaluation(self, *, has_batch: bool) -> None:
         """Reports the steps before, and begins the evaluation, unless it runs already."""

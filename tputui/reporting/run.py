@@ -252,10 +252,18 @@ class Run:
         if not self._is_off:
             self._phases.waited_for_data(seconds)
 
-    def plan(self, *, total_steps: int | None = None, epochs: int | None = None, steps: int | None = None) -> None:
-        """Replaces the plan by what is known better now; `steps`: steps per epoch. For hooks, which learn it later."""
+    def plan(
+        self,
+        *,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        examples: int = 0,
+    ) -> None:
+        """Replaces the plan by what is known better now; `steps`: steps per epoch, `examples`: of the data set, 0 if
+        not known. For hooks, which learn it later."""
         if not self._is_off:
-            self._plan.replace(total_steps, epochs, steps)
+            self._plan.replace(total_steps, epochs, steps, examples)
 
     def take_plan(self, plan: ScriptPlan) -> None:
         """Replaces the plan by that of a script that reports from now on."""

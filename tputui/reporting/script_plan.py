@@ -23,11 +23,16 @@ class ScriptPlan:
         self._num_epochs = _whole(num_epochs)
         self._steps_per_epoch: int | None = None
         self._num_parameters = int(num_parameters)
+        self._num_examples = 0
+        """Of the data set, of which steps may leave out some or repeat some; 0 if not known."""
         self.flops_per_step = flops_per_step
         self._is_announced = False
 
-    def replace(self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None) -> None:
+    def replace(
+        self, total_steps: int | None, num_epochs: int | None, steps_per_epoch: int | None, num_examples: int = 0
+    ) -> None:
         """Replaces what was said before; announces the plan again if that is not the same."""
+        self._num_examples = num_examples
         plan = _whole(total_steps), _whole(num_epochs), _whole(steps_per_epoch)
         if plan != (self._total_steps, self._num_epochs, self._steps_per_epoch):
             self._total_steps, self._num_epochs, self._steps_per_epoch = plan
@@ -55,6 +60,7 @@ class ScriptPlan:
             return None
         self._is_announced = True
         global_batch = examples * world_size
+        is_whole = (steps - 1) * global_batch < self._num_examples <= steps * global_batch
         return ev.TrainingPlanned(
             t=time.time(),
             task=self._task,
@@ -64,7 +70,7 @@ class ScriptPlan:
             first_step=first_step,
             batch_per_core=examples // max(1, num_columns),
             global_batch=global_batch,
-            train_examples=steps * global_batch,
+            train_examples=self._num_examples if is_whole else steps * global_batch,
             valid_examples=0,
             num_parameters=self._num_parameters,
             precision="",
