@@ -144,6 +144,21 @@ expected.append([math.nan] * 8)
 run.close()
 json.dump([counts, expected], open("expected.json", "w"))
 """
+SPMD_MEAN = """
+import os
+os.environ.update(PJRT_DEVICE="CPU", CPU_NUM_DEVICES="4")
+import torch, torch_xla
+import torch_xla.runtime as xr
+import tputui
+
+xr.use_spmd()
+run = tputui.start(total_steps=3)
+for step in range(3):
+    loss = torch.ones(64, device=torch_xla.device()).mean() * step
+    torch_xla.sync()
+    run.step(loss=loss, examples=64)
+run.close()
+"""
 THREADS = """
 import os, threading
 os.environ.update(PJRT_DEVICE="CPU", CPU_NUM_DEVICES="8")
@@ -286,6 +301,15 @@ def test_sharded_losses_are_read_shard_by_shard(tmp_path: Path) -> None:
     assert done.stderr.count("was donated") == 1
     for row, wanted in zip(recorded_losses(the_run(tmp_path)), expected, strict=True):
         assert row == pytest.approx(wanted, rel=1e-6, nan_ok=True)
+
+
+@pytest.mark.xla
+def test_cores_of_one_sharded_program_share_the_batch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPMD_MEAN)
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE_S)
+    events = read_events(the_run(tmp_path) / "worker-0.jsonl")
+    (plan,) = (event for event in events if isinstance(event, ev.TrainingPlanned))
+    assert (plan.batch_per_core, plan.global_batch) == (16, 64)
 
 
 @pytest.mark.xla

@@ -373,6 +373,22 @@ def ahead() -> None:
             tell(loss.item())
 
 
+def ahead_and_left() -> None:
+    """Fetches a batch before it trains on the one before, and leaves each epoch early."""
+    train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:64]), batch_size=8)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    for _epoch in range(3):
+        batches = iter(train)
+        following = next(batches)
+        for _step in range(4):
+            (batch,), following = following, next(batches)
+            loss = (network(batch) - 1).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            tell(loss.item())
+
+
 def cycled() -> None:
     """Trains a number of steps on the batches of a loader, which begins again and again."""
     train = DataLoader(TensorDataset(EXAMPLES.reshape(-1, 4)[:60]), batch_size=16)
@@ -695,6 +711,7 @@ WAYS: dict[str, Callable[[], Any]] = {
     way.__name__: way
     for way in (
         plain, accumulated, shares, scaled, closure, by_hand, thread, adversaries, checkpointed, failing, asked,
+        ahead_and_left,
         epochs, parts, sequences, sliced, often, briefly, swiftly, ahead, cycled, counted, rounds, varied, endless,
         previewed, folds, search, renewed, both, lasting, turns, shifts, critics, team, left, branches, sums,
         remainders,

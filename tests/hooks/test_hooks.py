@@ -216,6 +216,13 @@ def test_of_evaluations_in_each_short_epoch_those_that_print_are_told(tmp_path: 
 def test_a_batch_fetched_before_the_step_that_needs_it_is_of_that_step(tmp_path: Path) -> None:
     snapshot = told(tmp_path, "ahead").snapshot
     assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [60, 60, 60]
+    assert snapshot.plan is not None
+    assert snapshot.plan.train_examples == 60, "the last batch has 12"
+
+
+def test_a_batch_fetched_for_a_step_that_is_not_made_is_of_none(tmp_path: Path) -> None:
+    snapshot = told(tmp_path, "ahead_and_left").snapshot
+    assert [epoch.train["loss"].count for epoch in snapshot.epochs] == [32, 32, 32]
 
 
 def test_a_loader_that_begins_again_in_a_loop_of_steps_ends_epochs_and_not_the_training(tmp_path: Path) -> None:

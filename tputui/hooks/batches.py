@@ -141,6 +141,7 @@ def _begin_epoch(loader: LoaderNotes) -> None:
     loader.num_steps_before = thread.num_steps
     if loader.trains and loader.num_batches and training is not None:
         training.begin_epoch()
+    loader.was_left = not loader.has_ended and 0 < loader.num_batches != loader.length
     loader.num_batches, loader.has_ended, loader.evals_at_first = 0, False, None
 
 

@@ -62,6 +62,8 @@ class LoaderNotes:
         """`ThreadNotes.num_steps` when that began."""
         self.has_ended = False
         """Whether it gave all batches of that."""
+        self.was_left = False
+        """Whether it did not give all batches of the epoch before."""
         self.evals_at_first: int | None = None
         """`ThreadNotes.num_evals` at its first batch without gradients; None before that."""
 
@@ -227,11 +229,11 @@ class ThreadNotes:
             # Those before are of an evaluation, or were counted, before the training.
             self.records.clear()
         if not self.is_evaluating:
-            self.records.append(BatchTaken(num_examples, waited_s))
+            self.records.append(BatchTaken(num_examples, waited_s, loader.was_left and loader.num_batches == 1))
         else:
             if loader is not self.loader or loader.num_batches == 1 or len(self._held) == HELD_MAX:
                 self._held = []
-            self._held.append(BatchTaken(num_examples, waited_s))
+            self._held.append(BatchTaken(num_examples, waited_s, loader.was_left and loader.num_batches == 1))
         self.loader = loader
         if not loader.trains:
             self.goes_on_at = 0.0

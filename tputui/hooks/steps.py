@@ -59,6 +59,8 @@ class BatchTaken(msgspec.Struct, gc=False):
 
     num_examples: int
     waited_s: float
+    is_after_break: bool = False
+    """Whether it is the first one after an epoch of its loader that was left early."""
 
 
 class BatchesDropped(msgspec.Struct, gc=False):
@@ -113,6 +115,9 @@ class StepAssembler:
                 if not record.num_optimizers:
                     self._end_step(None, record.began_at)
             elif isinstance(record, BatchTaken):
+                if record.is_after_break and len(self._batches) == self._num_ahead:
+                    # No step has trained on what was fetched ahead.
+                    self._batches.clear()
                 self._batches.append(record.num_examples)
                 self._next.waited_s += record.waited_s
             elif isinstance(record, OptimizerStep):

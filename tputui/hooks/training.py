@@ -236,7 +236,7 @@ class HookedTraining:
             epoch.__exit__(None, None, None)
             if self._num_epochs and (num_steps > self._steps_planned or self._is_estimated):
                 self._steps_planned, self._is_estimated = num_steps, False
-                run.plan(epochs=self._num_epochs, steps=num_steps)
+                self._plan_epochs(run)
 
     def _enter_epoch(self, run: Run) -> None:
         self._num_begun += 1

@@ -673,7 +673,7 @@ class ValueEvents:
         name = meaning.name
         for prefix in prefixes:
             name = name.removeprefix(prefix)
-        return meaning.split, name
+        return meaning.split, name.removesuffix("_epoch")
 
     def _has_namesake(self, column: _PendingValues) -> bool:
         """Whether another log has a metric of the same name."""

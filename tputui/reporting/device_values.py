@@ -94,10 +94,13 @@ def device_kind() -> str:
 
 def num_devices() -> int:
     """How many devices the program uses, if one process drives them all as one; 0 if its frameworks do not show it."""
+    return num_of_spmd() if "torch_xla.runtime" in sys.modules else len(jax_runtime.devices())
+
+
+def num_of_spmd() -> int:
+    """How many devices share each batch of a program of torch_xla; 0 without SPMD."""
     xla = sys.modules.get("torch_xla.runtime")
-    if xla is not None:
-        return int(xla.global_runtime_device_count()) if xla.is_spmd() else 0
-    return len(jax_runtime.devices())
+    return int(xla.global_runtime_device_count()) if xla is not None and xla.is_spmd() else 0
 
 
 def _is_on_device(value: Any) -> bool:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tputui.reporting import artifacts
-from tputui.reporting.device_values import host_number
+from tputui.reporting.device_values import host_number, num_of_spmd
 from tputui.reporting.process import QueuedStep, RunProcess, StepPace
 from tputui.reporting.process_exit import ScriptEnding, ending_of
 from tputui.reporting.requests import ServedSave
@@ -599,6 +599,7 @@ class Run:
 
     def _announce_plan(self) -> None:
         columns = max(1, self._recorder.num_columns // self._recorder.num_threads)
+        columns = max(columns, num_of_spmd())
         # The number of cores is known once the first loss has been fetched.
         if not self._pace.num_steps or (not self._recorder.num_columns and self._values.num_waiting):
             return
