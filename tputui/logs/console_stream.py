@@ -112,7 +112,9 @@ class Stream:
         self._shown = ShownValues()
         self._keras = ShownStates(None)
         self._main_bar: int | None = None
-        """Total of the bar of Hugging Face's `Trainer`, which counts its steps."""
+        """Total of the bar of Hugging Face's `Trainer`, which counts its steps, or of one for each epoch."""
+        self._bar_at = self._before_bar = 0
+        """Its newest position, and the steps before it began again."""
         self._waiting: list[LoggedValue] = []
         """Values of a dictionary that was printed above this bar, whose next update has their step."""
         self._rich: tuple[int, float] | None = None
@@ -469,7 +471,9 @@ class Stream:
             self._main_bar = total
         if total != self._main_bar:
             return []
-        self.progress.step = max(position, self.progress.step or 0)
+        self._before_bar += total if position < self._bar_at else 0
+        self._bar_at = position
+        self.progress.step = max(self._before_bar + position, self.progress.step or 0)
         waiting, self._waiting = self._waiting, []
         return [value._replace(step=position) for value in waiting]
 
