@@ -97,7 +97,7 @@ class Stream:
         self._evaluated: dict[str, LoggedValue] = {}
         """Values of an evaluation that goes on, by tag; those of its last line count."""
         self._evaluated_to = 0
-        """Newest position in it."""
+        """Newest position in it; -1 below its heading."""
         self._results: dict[str, LoggedValue] = {}
         """The newest value of every tag of evaluations, without its time."""
         self.chosen = ""
@@ -178,7 +178,7 @@ class Stream:
         message, self._is_listed = without_header(text), False
         self._skips_next = message.endswith("best iteration is:")
         if len(message) <= 120 and HEADING.match(message) is not None:
-            self._in_evaluation = True
+            self._in_evaluation, self._evaluated_to = True, -1
         return []
 
     def _of_message(self, text: str, t: float, is_mixed: bool) -> list[LoggedValue]:
@@ -274,6 +274,8 @@ class Stream:
             return False
         if any(split_of(field.name) == "train" for field in line.fields):
             return True
+        if self._evaluated_to < 0 and line.position.step is None and line.position.epoch == self.progress.epoch:
+            return False  # The line of the epoch above its heading was that of training.
         if not self._templates:
             return any("loss" in field.name for field in line.fields)
         return any(self._templates.get(meaning_of_name(field.name).name) == line.head for field in line.fields)
