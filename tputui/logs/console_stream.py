@@ -101,7 +101,7 @@ class Stream:
         self._evaluated: dict[str, LoggedValue] = {}
         """Values of an evaluation that goes on, by tag; those of its last line count."""
         self._evaluated_to = 0
-        """Newest position in it."""
+        """Newest position in it; -1 below its heading."""
         self._of_weights: set[str] = set()
         """Names of evaluations of the weights, rather than of their mean."""
         self._results: dict[str, LoggedValue] = {}
@@ -118,7 +118,9 @@ class Stream:
         self._shown = ShownValues()
         self._keras = ShownStates(None)
         self._main_bar: int | None = None
-        """Total of the bar of Hugging Face's `Trainer`, which counts its steps."""
+        """Total of the bar of Hugging Face's `Trainer`, which counts its steps, or of one for each epoch."""
+        self._bar_at = self._before_bar = 0
+        """Its newest position, and the steps before it began again."""
         self._waiting: list[LoggedValue] = []
         """Values of a dictionary that was printed above this bar, whose next update has their step."""
         self._rich: tuple[int, float] | None = None
@@ -184,7 +186,7 @@ class Stream:
         message, self._is_listed = without_header(text), False
         self._skips_next = message.endswith("best iteration is:")
         if len(message) <= 120 and HEADING.match(message) is not None:
-            self._in_evaluation = True
+            self._in_evaluation, self._evaluated_to = True, -1
         return []
 
     def _of_message(self, text: str, t: float, is_mixed: bool) -> list[LoggedValue]:
@@ -281,6 +283,8 @@ class Stream:
             return True
         if line.position.is_none:
             return False
+        if self._evaluated_to < 0 and line.position.step is None and line.position.epoch == self.progress.epoch:
+            return False  # The line of the epoch above its heading was that of training.
         if not self._templates:
             return any("loss" in field.name for field in line.fields)
         return any(self._templates.get(meaning_of_name(field.name).name) == line.head for field in line.fields)
@@ -488,7 +492,9 @@ class Stream:
             self._main_bar = total
         if total != self._main_bar:
             return []
-        self.progress.step = max(position, self.progress.step or 0)
+        self._before_bar += total if position < self._bar_at else 0
+        self._bar_at = position
+        self.progress.step = max(self._before_bar + position, self.progress.step or 0)
         waiting, self._waiting = self._waiting, []
         return [value._replace(step=position) for value in waiting]
 

@@ -22,7 +22,7 @@ from tputui.logs.csv_log import (
     is_metric_file,
 )
 from tputui.logs.growing import files_under
-from tputui.logs.jsonl_log import HistoryReader, JsonlReader, TrainerStateReader, history_in, object_of
+from tputui.logs.jsonl_log import HISTORY, JsonlReader, TrainerStateReader, history_in, object_of
 from tputui.logs.parquet_log import MAGIC as PARQUET_MAGIC
 from tputui.logs.parquet_log import SUFFIX as PARQUET_SUFFIX
 from tputui.logs.parquet_log import ParquetReader, parquet_files
@@ -150,7 +150,7 @@ _BY_NAME = (
 """Formats that follow for certain from the name of a file or its first bytes. Those of other packages come next."""
 _BY_CONTENT = (
     LogFormat(lambda _, head: head.lstrip().startswith(b"{") and b'"log_history"' in head, TrainerStateReader),
-    LogFormat(history_in, HistoryReader),
+    LogFormat(history_in, lambda path: TrainerStateReader(path, HISTORY)),
     LogFormat(lambda _, head: _has_lines(head) and object_of(head.partition(b"\n")[0]) is not None, JsonlReader),
     LogFormat(lambda _, head: is_metric_file(head), MetricFileReader),
     LogFormat(lambda _, head: _has_lines(head) and _is_table(head), CsvReader),

@@ -111,6 +111,8 @@ _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _BETWEEN = re.compile(r"[\s,]*")
 _LEFT_OUT = {"log_history", "best_model_checkpoint"}
 _decoder = json.JSONDecoder()
+HISTORY = "JSON history"
+"""The form of other files that are JSON as a whole."""
 _HISTORIES = {"history", "log", "logs", "metrics", "results", "training_history", "train_history"}
 """Objects that hold the history of a training, and whose names are no part of those of its metrics."""
 _DEPTH_MAX = 3
@@ -119,10 +121,8 @@ _DEPTH_MAX = 3
 class TrainerStateReader(LogReader):
     """Reads the file again when it changed, and returns the entries that are new."""
 
-    form = "Hugging Face trainer state"
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, form: str = "Hugging Face trainer state") -> None:
+        self._path, self.form = path, form
         self._signature: tuple[int, ...] | None = None
         self._entries: list[Any] = []
         self._num_read = 0
@@ -160,7 +160,7 @@ class TrainerStateReader(LogReader):
         self._signature = signature
         try:
             state = json.loads(text)
-            entries = self._entries_of(state)
+            entries = rows_of_history(state) if self.form == HISTORY else state["log_history"]
             self._problem = "" if type(entries) is list else f"{self._path}: log_history is not a list"
             self._entries = entries if type(entries) is list else self._entries
             if self._num_read and self._entries[self._num_read - 1 : self._num_read] != [self._last_read]:
@@ -177,16 +177,6 @@ class TrainerStateReader(LogReader):
             self._problem = (
                 f"{self._path}: not valid JSON from character {offset:,} on; {len(readable):,} entries were read"
             )
-
-    def _entries_of(self, state: Any) -> Any:
-        return state["log_history"]
-
-
-class HistoryReader(TrainerStateReader):
-    form = "JSON history"
-
-    def _entries_of(self, state: Any) -> list[Any]:
-        return rows_of_history(state)
 
 
 def history_in(path: Path, head: bytes) -> bool:

@@ -285,7 +285,7 @@ def _without_split(part: str) -> tuple[str, Split | None]:
 def _canonical(name: str, split: Split) -> str:
     """The name; `loss` however often and in whatever case it is written, and of the epochs of validation."""
     is_of_epoch = split == "valid" and name.lower() in ("loss_epoch", "epoch_loss")
-    return LOSS if is_of_epoch or set(name.lower().split("/")) == {LOSS} else name
+    return LOSS if is_of_epoch or set(name.lower().removesuffix("es").split("/")) == {LOSS} else name
 
 
 PART_RANK = 2 * len(LOSS_NAMES)

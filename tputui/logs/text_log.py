@@ -9,17 +9,20 @@ from typing import Any
 from tputui.logs.console import ConsoleParser
 from tputui.logs.growing import LineLog
 from tputui.logs.rows import LoggedValue, unix_time_s
+from tputui.telemetry.files import read_at
 
 SUFFIXES = ("", ".log", ".txt", ".out", ".err", ".stdout", ".stderr")
 _VALUES_MIN = 2
+_HEAD_BYTES = 1 << 20  # Bars of an epoch may be longer than what other formats look at.
 """Values with a step or an epoch, or values that come again, in the beginning of a file that make it a log."""
 _TIME = re.compile(r"[\s\[(]{0,4}(\d{4})[-/](\d\d)[-/](\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
 
 
 def is_text_log(path: Path, head: bytes) -> bool:
     """Whether the beginning of a file is text with the metrics of a training."""
-    if path.suffix.lower() not in SUFFIXES or b"\0" in head or b"\n" not in head:
+    if path.suffix.lower() not in SUFFIXES or b"\0" in head:
         return False
+    head = read_at(path, 0, _HEAD_BYTES)
     parser, num_values, tags = ConsoleParser(), 0, set[str]()
     for line in head.decode("utf-8", "replace").split("\n")[:-1]:
         values = parser.parse(line, 0.0)
