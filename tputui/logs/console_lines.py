@@ -154,10 +154,12 @@ _DURATION = re.compile(r"(?<![\w.])(?:\d{1,6}(?:ms|[smhd])){1,4}(?!\w)", re.IGNO
 _NEXT_NUMBER = re.compile(r"\s{1,8}\d{1,20}\.\d")
 _SAID = re.compile(r"(?: so far)? (?:is|was)$", re.IGNORECASE)
 """What a sentence has between a name and its number."""
-_MARK = re.compile(r"\s{0,4}\W{0,4}\[[^\[\]]{0,20}\bbest\b[^\[\]]{0,20}\]", re.IGNORECASE)
+_MARK = re.compile(r"^\s{0,4}\W{0,4}\[[^\[\]]{0,20}\bbest\b[^\[\]]{0,20}\]", re.IGNORECASE)
 """A mark before the values of now that are the best so far: `[NEW BEST] Epoch 3: val_loss=0.41`."""
 _NUMBERS_FIRST = re.compile(rf"\s{{0,4}}(\d{{1,12}}): ({NUMBER}), ({NUMBER}) avg(?: loss)?, ({NUMBER}) rate,.{{0,200}}")
 """Darknet's line of a step, in which names follow their numbers."""
+_OF_COCO = re.compile(r"Average Precision .{0,9} IoU=0\.(\d\d)(:0\.95)? {0,9}\| area= {1,4}all \|[^\]]{0,20}\] = ")
+"""Of all sizes: the mean over thresholds, and what it is at one of them."""
 _PART = re.compile(r"\s{0,40}([\w./-]{1,40}):\s{1,4}")
 """What results on a line are of, such as a class: `PERSON: precision: 0.9`."""
 _VALID_WORDS = ("val", "valid", "validation")
@@ -284,8 +286,8 @@ def taken_apart(text: str) -> PrintedLine:
     """A line without the header of its logger, taken apart."""
     text = _NUMBERS_FIRST.sub(r"step \1: loss: \2, avg_loss: \3, lr: \4", text) if " rate, " in text else text
     text = _SIGN.sub(" ", _OF_EXAMPLES.sub(r"\2 \1", _DEVICES.sub(" ", text)))
-    mark = _MARK.match(text)
-    text = text[mark.end() :] if mark is not None else text
+    text, num_marks = _MARK.subn("", text)
+    text = _OF_COCO.sub(lambda match: f"AP{'' if match[2] else match[1]}: ", text) if "IoU=" in text else text
     repeated = next((match for match in _REPEATED.finditer(text) if match["pair"] is None), None)
     text = _REPEATED.sub(lambda match: ";" * len(match[0]), text)
     position, rest = _position(text)
@@ -308,7 +310,7 @@ def taken_apart(text: str) -> PrintedLine:
     end = fields[-1].end if fields else 0
     num_behind = sum(map(str.isalpha, words[end:]))
     head = _SPACES.sub(" ", _DURATION.sub("", rest[: fields[0].start] if fields else rest)).strip().lower()
-    has_remark = (repeated is not None and not is_prose) or mark is not None
+    has_remark = (repeated is not None and not is_prose) or num_marks > 0
     num_letters = sum(map(str.isalpha, _SPLITS.sub("", words)))
     part = _PART.fullmatch(text, 0, fields[0].start) if fields and position.is_none else None
     of_part = part[1].lower() if part is not None else ""

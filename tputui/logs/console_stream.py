@@ -59,7 +59,7 @@ _DIGIT = re.compile(r"\d")
 _HINTS = (
     "loss", "step", "epoch", "iter", "acc", "batch", "update", "episode", "round", "val", "eval", "test", "train",
     "learn", "err", "ppl", "perplexity", "f1", "auc", "/s", "per_s", "ps:", "xla:", "tpu:", " it",
-    " tokens with ", " avg,",
+    " tokens with ", " avg,", " iou=",
 )  # fmt: skip
 """What every line with metrics contains, in lower case, except for those that begin with a number, and evaluations."""
 _BEGINNING = re.compile(r"\s{0,9}(?:\[\s{0,8}\d{1,12}\s?[\]/]|\d{1,12}: |\* )")
