@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tputui.reporting.step_times import NAMES, SECTIONS_MAX, SectionTimer
+from tputui.reporting.section_timer import NAMES, SECTIONS_MAX, SectionTimer
 
 
 class Clock:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from tputui import formatting as fmt
 from tputui.diagnosis.diagnosed_run import DiagnosedRun, speedup_of
 from tputui.diagnosis.verdict import RuleName, Verdict
-from tputui.state.evidence import TimedSteps, times_of
 from tputui.state.evidence_groups import Line
+from tputui.state.step_times import TimedSteps, times_of
 
 STEPS_MIN = 64
 REPEATS_MIN = 5

@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from time import perf_counter
+from types import FrameType
 from typing import Any
 
 from tputui.batch_rows import length_of, shapes_of
@@ -47,18 +48,14 @@ def hook(module: Any) -> None:
         # A loader that goes on for all epochs may call it itself.
         iterator = real_get(self)
         with contextlib.suppress(Exception):
-            loader = _loaders.get(self)
-            if loader is None:
-                _made_at.setdefault(self, MadeAt.of(sys._getframe(1)))
-                loader = _loaders[self] = _notes_of(self)
-            _iterators[iterator] = loader
+            _loader_of(iterator, self, sys._getframe(1))
         return iterator
 
     @functools.wraps(real_iter)
     def __iter__(self: Any) -> Any:
         iterator = real_iter(self)
         with contextlib.suppress(Exception):
-            _begin_epoch(_iterators[iterator])
+            _begin_epoch(_loader_of(iterator, self, sys._getframe(1)))
         return iterator
 
     @functools.wraps(real_next)
@@ -107,6 +104,16 @@ def hook_xla(module: Any) -> None:
         return item
 
     device_class.__next__, feeder_class.next_item = __next__, next_item
+
+
+def _loader_of(iterator: Any, loader: Any, caller: FrameType) -> LoaderNotes:
+    """The notes of a loader, which are those of its iterators."""
+    loader_notes = _iterators.get(iterator) or _loaders.get(loader)
+    if loader_notes is None:
+        _made_at.setdefault(loader, MadeAt.of(caller))
+        loader_notes = _notes_of(loader)
+    _iterators[iterator] = _loaders[loader] = loader_notes
+    return loader_notes
 
 
 def _fed_loader(loader: Any) -> LoaderNotes:

@@ -8,16 +8,17 @@ the receipts of requests and the end, `Progress` is what it is doing, a `Section
 
 from __future__ import annotations
 
+from tputui.reporting.best_epoch import BestEpoch
 from tputui.reporting.failures import failure_of, located, one_line, printable, text_of
 from tputui.reporting.process_exit import close_journal
 from tputui.reporting.progress import Progress
 from tputui.reporting.reported_process import ReportedProcess
 from tputui.reporting.request_server import RequestServer
 from tputui.reporting.run import Run
+from tputui.reporting.section_timer import TRACE_PARTS, SectionTimer
 from tputui.reporting.stacks import dump_on_signal as dump_stacks_on_signal
 from tputui.reporting.start import start
-from tputui.reporting.step_recorder import BestEpoch
-from tputui.reporting.step_times import TRACE_PARTS, Collections, SectionTimer, StepTimes
+from tputui.reporting.step_times import Collections, StepTimes
 from tputui.reporting.step_trace import StepTracer
 from tputui.telemetry import events
 from tputui.telemetry.files import becoming, open_new, read_small, write_all

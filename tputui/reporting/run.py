@@ -25,8 +25,8 @@ from tputui.reporting.process import QueuedStep, RunProcess, StepPace
 from tputui.reporting.process_exit import ScriptEnding, ending_of
 from tputui.reporting.requests import ServedSave
 from tputui.reporting.script_plan import ScriptPlan
+from tputui.reporting.section_timer import SectionTimer
 from tputui.reporting.step_recorder import StepRecorder, ThreadValues, ignore
-from tputui.reporting.step_times import SectionTimer
 from tputui.telemetry import events as ev
 from tputui.telemetry.meters import AverageMeter
 
