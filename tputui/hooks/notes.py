@@ -181,7 +181,8 @@ class ThreadNotes:
             took_s = perf_counter() - now
             # The first one reads the source.
             often_s = max(LOOPS_INTERVAL_ALONE_S, LOOPS_TIMES * min(took_s, self._look_s))
-            self._loops_due = now + (LOOPS_INTERVAL_S if self.loader is not None else min(LOOPS_INTERVAL_S, often_s))
+            is_shown_otherwise = self.loader is not None or (bool(loops) and watches_after_s is None)
+            self._loops_due = now + (LOOPS_INTERVAL_S if is_shown_otherwise else min(LOOPS_INTERVAL_S, often_s))
             self._look_s = took_s
         self.goes_on_at = self._loops_due if self._watch is None else min(self._loops_due, self._watch_due)
 
