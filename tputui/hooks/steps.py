@@ -70,7 +70,7 @@ class BatchesDropped(msgspec.Struct, gc=False):
 Record = BackwardPass | OptimizerStep | OptimizerCreated | BatchTaken | BatchesDropped
 
 
-class TrainingStep(msgspec.Struct):
+class TrainingStep(msgspec.Struct, gc=False):
     losses: dict[CallSite, float] = {}
     """In the order of their first passes."""
     lr: float | None = None

@@ -18,6 +18,9 @@ from tputui.telemetry.events import LossNamed
 
 ENGINE = "tputui.engine_api"
 """Imported by a process of the engine, which reports itself."""
+RECORDS_AT_ONCE = 512
+"""Records that are put together at once: if thousands of steps exist at a time, Python's garbage collector visits all
+objects of the program, which takes a tenth of a second with torch."""
 PASSES_MAX = 8
 """Passes of the outermost loop after which it is not known how long it goes on."""
 DRIFT_MAX = 0.02
@@ -82,6 +85,9 @@ class HookedTraining:
         if run is None:
             return
         try:
+            while self._loss is not None and not ends_pass and len(records) > RECORDS_AT_ONCE:
+                steps, records = self._assembler.take(records[:RECORDS_AT_ONCE]), records[RECORDS_AT_ONCE:]
+                self._report_steps(run, steps)
             self._waiting += self._assembler.take(records, is_last=is_last or decides)
             if self._loss is None and (len(self._waiting) > 1 or is_last or decides):
                 self._loss = _main_loss(self._waiting)
@@ -89,18 +95,21 @@ class HookedTraining:
                     run.emit(LossNamed(t=time.time(), name=self._loss.name, source=self._loss.place))
             if self._loss is not None or is_last:
                 steps, self._waiting = self._waiting, []
-                if waited_s := sum(step.waited_s for step in steps):
-                    run.waited_for_data(waited_s)
                 last = self._steps_of_last_pass(len(steps)) if ends_pass else 0
-                for place, step in enumerate(steps):
-                    if last and place == len(steps) - last:
-                        self._go_to_last_pass(run, last)
-                    self._report_step(run, step)
+                self._report_steps(run, steps, last)
                 for metrics, _ in self._others.values():
                     metrics.write(all_values=is_last)
             self._estimate_steps(run)
         except Exception as error:  # noqa: BLE001, RUF100 - the program does not depend on its observers
             run.warn_of(error, "a report of the hooks")
+
+    def _report_steps(self, run: Run, steps: list[TrainingStep], num_of_last_pass: int = 0) -> None:
+        if waited_s := sum(step.waited_s for step in steps):
+            run.waited_for_data(waited_s)
+        for place, step in enumerate(steps):
+            if num_of_last_pass and place == len(steps) - num_of_last_pass:
+                self._go_to_last_pass(run, num_of_last_pass)
+            self._report_step(run, step)
 
     def end(self, *, is_done: bool) -> None:
         """Reports the rest; `is_done`: no error and no request ended the training, so that its last epoch is whole."""
