@@ -37,21 +37,26 @@ def lightning_callbacks() -> list[Any]:
     if _attached_in is None:
         return []
     with contextlib.suppress(Exception):
-        from tputui.hooks.notes import take_step_loss
         from tputui.integrations import lightning
 
-        lightning.AttachedCallback.take_step_loss = staticmethod(take_step_loss)
-        return [lightning.AttachedCallback()]
+        return [_with_losses(lightning.AttachedCallback)()]
     return []
 
 
-def _transformers_imported() -> None:
+def _with_losses(callback_class: Any) -> Any:
+    """The class of a callback, which takes the losses of steps from the hooks of torch from now on."""
     from tputui.hooks.notes import take_step_loss
+
+    if "take_step_loss" not in vars(callback_class):
+        callback_class.take_step_loss = staticmethod(take_step_loss)
+    return callback_class
+
+
+def _transformers_imported() -> None:
     from tputui.integrations import huggingface
 
-    huggingface.AttachedCallback.take_step_loss = staticmethod(take_step_loss)
     # Every Trainer makes a callback of each class in the list.
-    sys.modules["transformers.trainer"].DEFAULT_CALLBACKS.append(huggingface.AttachedCallback)
+    sys.modules["transformers.trainer"].DEFAULT_CALLBACKS.append(_with_losses(huggingface.AttachedCallback))
 
 
 def _keras_imported() -> None:
@@ -62,12 +67,9 @@ def _keras_imported() -> None:
     def begin_with_ours(self: Any, *args: Any, **given: Any) -> None:
         begin(self, *args, **given)
         with contextlib.suppress(Exception):
-            from tputui.hooks.notes import take_step_loss
             from tputui.integrations import keras
 
-            if "take_step_loss" not in vars(keras.AttachedCallback):
-                keras.AttachedCallback.take_step_loss = staticmethod(take_step_loss)
-            ours: Any = keras.AttachedCallback()
+            ours: Any = _with_losses(keras.AttachedCallback)()
             ours.set_model(getattr(self, "_model", None))
             ours.set_params(self.params)
             self.callbacks.append(ours)

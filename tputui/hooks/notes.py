@@ -229,12 +229,14 @@ class ThreadNotes:
         if self.training is None and (loader.num_batches <= 1 or len(self.records) > RECORDS_MAX):
             # Those before are of an evaluation, or were counted, before the training.
             self.records.clear()
+        is_first = loader.num_batches == 1
+        batch = BatchTaken(num_examples, waited_s, is_first and loader.was_left)
         if not self.is_evaluating:
-            self.records.append(BatchTaken(num_examples, waited_s, loader.was_left and loader.num_batches == 1))
+            self.records.append(batch)
         else:
-            if loader is not self.loader or loader.num_batches == 1 or len(self._held) == HELD_MAX:
+            if loader is not self.loader or is_first or len(self._held) == HELD_MAX:
                 self._held = []
-            self._held.append(BatchTaken(num_examples, waited_s, loader.was_left and loader.num_batches == 1))
+            self._held.append(batch)
         self.loader = loader
         if not loader.trains:
             self.goes_on_at = 0.0

@@ -206,8 +206,7 @@ class HookedTraining:
         per_pass, rest = divmod(num_steps - before[1], loop.value - before[0])
         if rest or per_pass <= 0:
             return 0.0
-        total, loader = num_steps + (loop.end - loop.value) * per_pass, self._notes.trained
-        run.plan(total_steps=total, examples=loader.num_in_set if loader is not None else None)
+        run.plan(total_steps=num_steps + (loop.end - loop.value) * per_pass, examples=self._num_in_set())
         self._planned_by = loop, num_steps, per_pass
         return None
 
@@ -269,9 +268,12 @@ class HookedTraining:
         self._epoch.__enter__()
 
     def _plan_epochs(self, run: Run) -> None:
+        run.plan(epochs=self._num_epochs, steps=self._steps_planned, examples=self._num_in_set())
+
+    def _num_in_set(self) -> int | None:
+        """Examples of the data set that it trains on; None if they are not known."""
         loader = self._notes.trained
-        num_in_set = loader.num_in_set if loader is not None else None
-        run.plan(epochs=self._num_epochs, steps=self._steps_planned, examples=num_in_set)
+        return loader.num_in_set if loader is not None else None
 
     def _epoch_loops(self) -> tuple[LoopPosition | None, LoopPosition | None]:
         """The loop that counts epochs, if one of the two outermost does, and the one around it."""
