@@ -25,7 +25,7 @@ from tputui.ui.monitor.log import LogPanel
 from tputui.ui.monitor.log_lines import LINES_MAX, LogRows, LogStore, folded, lanes_of, older_lines, split_core
 from tputui.ui.monitor.log_search import FilteredLog, LogFilter, filtered
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.widgets.line_widget import TOO_SLOW, compile_search
+from tputui.ui.widgets.typed_search import TOO_SLOW, compile_search
 
 T = made.NOW - 100
 

@@ -18,7 +18,7 @@ from tputui.log_import.scan import Bounds
 from tputui.ui.app import ScreenApp
 from tputui.ui.compare.screen import CompareScreen
 from tputui.ui.monitor.screen import MonitorScreen
-from tputui.ui.runs.runs_reader import LogListing, LogsReader
+from tputui.ui.runs.logs import LogListing, LogsReader
 from tputui.ui.runs.screen import RunsScreen
 
 _TRIES = 3_000

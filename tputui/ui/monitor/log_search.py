@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tputui.state.snapshot import LogLine
 from tputui.ui.monitor.log_lines import SIGNS, Entry, LogStore, folded, host_lane, host_of_source, split_core
 from tputui.ui.render.lines import clean, printed
-from tputui.ui.widgets.line_widget import TypedSearch, compile_search
+from tputui.ui.widgets.typed_search import TypedSearch, compile_search
 
 LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
     ("", frozenset({"info", "warning", "error"})),

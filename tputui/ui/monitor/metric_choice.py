@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from tputui.ui.base.preferences import Views
 from tputui.ui.charts.metric_layout import Choice
-from tputui.ui.widgets.line_widget import TypedSearch, compile_search
+from tputui.ui.widgets.typed_search import TypedSearch, compile_search
 
 PINNED_MAX = 24
 FOLDERS_MAX = 8

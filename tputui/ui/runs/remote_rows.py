@@ -13,8 +13,8 @@ from tputui.remote.ssh_command import InvalidProgram
 from tputui.state.listed_run import ListedRun
 from tputui.telemetry.run_labels import RunLabels
 from tputui.ui.base.reader_thread import PollingThread
+from tputui.ui.runs.logs import ListReaders
 from tputui.ui.runs.rows import Listing, RunRow, row_of_listed
-from tputui.ui.runs.runs_reader import ListReaders
 
 REFRESH_S = 10.0
 """Seconds between two lists; the host reads its runs for each."""
